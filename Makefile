@@ -1,0 +1,104 @@
+# Needs make and Python 3.11 or later, nothing else. Everything that is installed goes into .venv.
+# Another interpreter: make PYTHON=python3.13 …
+
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+UV := $(BIN)/uv
+PACKAGES := reprieve.core reprieve.adapters reprieve.entrypoints
+CODE := core adapters entrypoints tests tools benchmarks
+
+# pytest's own options for a run, e.g. make test PYTEST_ARGS="-k shield"
+PYTEST_ARGS ?=
+
+SHELL := /bin/sh
+.DEFAULT_GOAL := help
+.DELETE_ON_ERROR:
+.SUFFIXES:
+MAKEFLAGS += --no-print-directory
+
+# What is set around us must not reach into .venv.
+unexport PYTHONPATH PYTHONHOME VIRTUAL_ENV UV_PROJECT_ENVIRONMENT UV_PYTHON
+export UV_PYTHON_DOWNLOADS := never
+export UV_NO_PROGRESS := 1
+
+.PHONY: help
+help: ## show this list
+	@awk -F ':.*## ' '/^[a-z]+:.*## / {printf "make %-8s %s\n", $$1, $$2}' Makefile
+
+.PHONY: install
+install: $(VENV)/requirements.stamp ## the project and all that it needs, into .venv (every target does it)
+# A strict editable install is a tree of links to the modules that exist at that moment, so it is laid anew for every
+# target: a module added since would be missing, a deleted one would dangle.
+	@$(UV) pip install --quiet --python $(BIN)/python --offline --no-deps --no-build-isolation \
+	    --reinstall-package reprieve --config-setting editable_mode=strict --editable .
+
+.PHONY: demo
+demo: install ## a sample cluster and bucket: what is kept, orphaned and deleted, and why
+	@$(BIN)/reprieve demo
+
+.PHONY: test
+test: install ## unit and integration tests
+	$(BIN)/pytest --numprocesses auto $(PYTEST_ARGS) tests/unit tests/integration
+
+.PHONY: check
+check: lint types contracts coverage wheel ## every gate: lint, types, contracts, coverage, wheel
+
+.PHONY: lint
+lint: install ## ruff: rules and format
+	$(BIN)/ruff check
+	$(BIN)/ruff format --check
+
+.PHONY: types
+types: install ## mypy --strict
+	$(BIN)/mypy $(addprefix -p ,$(PACKAGES))
+	$(BIN)/mypy tools
+
+.PHONY: contracts
+contracts: install ## import-linter: who may import what
+	$(BIN)/lint-imports
+
+.PHONY: coverage
+coverage: install ## every branch of core is run by the unit tests
+	$(BIN)/pytest --numprocesses auto --cov --cov-report=term tests/unit
+
+.PHONY: wheel
+wheel: install ## the wheel is whole, and works where only attrs is installed
+	$(BIN)/python tools/check_wheel.py
+
+.PHONY: bench
+bench: install ## every benchmark
+	@set -e; for script in benchmarks/bench_*.py; do \
+	    test -e "$$script" || { echo "no benchmarks/bench_*.py"; exit 1; }; \
+	    echo "== $$script"; $(BIN)/python "$$script"; \
+	done
+
+.PHONY: format
+format: install ## let ruff mend what it can
+	$(BIN)/ruff check --fix
+	$(BIN)/ruff format
+
+.PHONY: lock
+lock: $(VENV)/uv.stamp ## resolve requirements/dev.txt anew, to the newest versions that fit
+	$(UV) pip compile pyproject.toml --quiet --all-extras --group dev --universal --python-version 3.11 --upgrade \
+	    --no-emit-package reprieve --custom-compile-command "make lock" --output-file requirements/dev.txt
+
+.PHONY: clean
+clean: ## take away all that make made
+	rm -rf $(VENV) build dist *.egg-info .coverage .coverage.* .hypothesis .import_linter_cache .mypy_cache \
+	    .pytest_cache .ruff_cache
+	find . -name __pycache__ -type d -prune -exec rm -rf {} +
+
+$(VENV)/uv.stamp: requirements/uv.txt
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { \
+	    echo "reprieve needs Python 3.11 or later, '$(PYTHON)' is not: make PYTHON=python3.13 …" >&2; exit 1; }
+	@$(BIN)/python -m pip --version >/dev/null 2>&1 || $(PYTHON) -m venv --clear $(VENV)
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-input --requirement requirements/uv.txt
+	@touch $@
+
+# sync, not install: a package that left the file leaves .venv too. Compiled, because imports are two to three times
+# slower otherwise.
+$(VENV)/requirements.stamp: requirements/dev.txt $(VENV)/uv.stamp
+	@echo "installing requirements/dev.txt into $(VENV) …"
+	@$(UV) pip sync --quiet --python $(BIN)/python --compile-bytecode requirements/dev.txt requirements/uv.txt
+	@touch $@

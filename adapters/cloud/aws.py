@@ -1,0 +1,494 @@
+"""EBS snapshots on AWS, through boto3: delete, get, list by tag, and the table of what EC2 and botocore say.
+
+The SDK's own retries are off: retry is the core's. One client serves all threads of a location.
+
+Guarantee: HTTP 200 counts as an answer only when its XML is the answer to the call that was made; an error page, a cut
+answer or an error inside of a 200 is ``Unknown``, never done. A lock that refuses is told with its date, where the
+credential may read it. Not guaranteed: that a snapshot of another region or account is told apart from one that is
+gone: EC2 says ``InvalidSnapshot.NotFound`` for all of them. Core asks for the region before any call; the account is
+the credential's.
+"""
+
+from __future__ import annotations
+
+import configparser
+import os
+import re
+import tempfile
+import threading
+import xml.etree.ElementTree as ET
+from collections.abc import Iterator, Mapping
+from datetime import UTC, timedelta
+from functools import cache
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from attrs import evolve
+
+from reprieve.adapters.cloud.tables import (
+    Fault,
+    Rule,
+    Table,
+    build_error,
+    class_names,
+    error_for,
+    not_installed,
+    outcome,
+    pause,
+    translated,
+)
+from reprieve.core.backups import SnapshotLocation
+from reprieve.core.errors import (
+    ConflictError,
+    ContainerMissingError,
+    DeniedError,
+    InUseError,
+    InvalidError,
+    LockedError,
+    NotFoundError,
+    ReprieveError,
+    ThrottledError,
+    UnavailableError,
+    UnknownError,
+)
+from reprieve.core.outcomes import Outcome
+from reprieve.core.ports import SnapshotInfo
+
+if TYPE_CHECKING:
+    import boto3
+    import botocore.session
+    from botocore.config import Config
+    from mypy_boto3_ec2.client import EC2Client
+    from mypy_boto3_ec2.type_defs import SnapshotTypeDef
+
+PROVIDER = "aws"
+TIMEOUT = timedelta(seconds=30)
+CONNECT_TIMEOUT = timedelta(seconds=10)
+CONNECTIONS = 64  # more than the highest sensible snapshotParallelism, so that no worker waits for a connection
+PAGE = 1000
+GIB = 2**30
+
+SNAPSHOT_ID = re.compile(r"snap-([0-9a-f]{8}|[0-9a-f]{17})")
+
+ERRORS: Table = (
+    Rule(NotFoundError, codes=(r"InvalidSnapshot\.NotFound",), why="HTTP 400, not 404"),
+    Rule(ContainerMissingError, codes=("UnknownRegion",), why="no such host, for a region that the SDK does not know"),
+    Rule(ContainerMissingError, exceptions=("UnknownEndpointError", "UnknownRegionError", "EndpointVariantError")),
+    Rule(LockedError, codes=(r"\w*\.?\w*Locked",), why="a snapshot lock; its code is not documented"),
+    Rule(
+        LockedError,
+        codes=(r"OperationNotPermitted", r"UnsupportedOperation", r"IncorrectState", r"InvalidSnapshot\.\w+"),
+        words=r"\b(is|are|been) locked\b|\bsnapshot lock\b|\block (mode|duration|expir)",
+        why="a snapshot lock, told by the message",
+    ),
+    Rule(InUseError, codes=(r"InvalidSnapshot\.InUse", "DependencyViolation"), why="an AMI, or fast snapshot restore"),
+    Rule(
+        DeniedError,
+        codes=(
+            "UnauthorizedOperation",
+            "AccessDenied(Exception)?",
+            "AuthFailure",
+            "OperationNotPermitted",
+            "InvalidClientTokenId",
+            "UnrecognizedClientException",
+            "SignatureDoesNotMatch",
+            "IncompleteSignature",
+            "MissingAuthenticationToken",
+            "OptInRequired",
+            "Blocked",
+            "PendingVerification",
+            "RegionDisabledException",
+            "InvalidIdentityToken(Exception)?",
+        ),
+    ),
+    Rule(DeniedError, codes=("ExpiredToken(Exception)?", "RequestExpired"), why="an expired token, or a wrong clock"),
+    Rule(
+        DeniedError,
+        exceptions=(
+            "NoCredentialsError",
+            "PartialCredentialsError",
+            "CredentialRetrievalError",
+            "NoAuthTokenError",
+            "TokenRetrievalError",
+            "SSOError",
+            "LoginError",
+            "RefreshWithMFAUnsupportedError",
+        ),
+        why="no credential, or one that cannot be had",
+    ),
+    Rule(
+        ThrottledError,
+        codes=(
+            "RequestLimitExceeded",
+            "(EC2)?Thrott(ling|led)(Exception)?",
+            "RequestThrottled(Exception)?",
+            "TooManyRequests(Exception)?",
+            "SlowDown",
+            "BandwidthLimitExceeded",
+            "PriorRequestNotComplete",
+        ),
+    ),
+    Rule(ThrottledError, statuses=(429,)),
+    Rule(ConflictError, codes=("IncorrectState", "IncorrectSnapshotState", "ConcurrentModification")),
+    Rule(UnknownError, codes=("DryRunOperation",), why="'would have worked': nothing was done"),
+    Rule(
+        InvalidError,
+        codes=(
+            r"InvalidSnapshotID\.Malformed",
+            r"InvalidParameter\w*",
+            "MissingParameter",
+            "UnknownParameter",
+            "MalformedQueryString",
+            "InvalidAction",
+            "ValidationError",
+        ),
+    ),
+    Rule(
+        InvalidError,
+        exceptions=(
+            "ParamValidationError",
+            "NoRegionError",
+            "InvalidRegionError",
+            "ProfileNotFound",
+            "ConfigParseError",
+            "ConfigNotFound",
+            "InvalidConfigError",
+            "InvalidEndpointConfigurationError",
+            "InvalidProxiesConfigError",
+        ),
+        why="refused by the SDK before any call",
+    ),
+    Rule(
+        UnavailableError,
+        codes=("InternalError", "InternalFailure", "ServiceUnavailable", "Unavailable", "RequestTimeout"),
+    ),
+    Rule(UnavailableError, statuses=(500, 502, 503, 504)),
+    Rule(
+        UnavailableError,
+        exceptions=("ConnectionError", "HTTPClientError", "MetadataRetrievalError", "IncompleteReadError"),
+        why="refused, no such host, TLS, time-out, cut off",
+    ),
+)
+"""What EC2 and botocore say, and what it means.
+
+Sources: EC2's list of error codes, botocore's exceptions, and runs against both.
+"""
+
+
+class AwsSnapshots:
+    """Opens the EBS snapshots of a location.
+
+    ``config.region`` and ``config.profile``, the SDK's defaults where they are absent.
+
+    ``endpoint`` is for stand-ins; without it ``AWS_ENDPOINT_URL_EC2`` and ``AWS_ENDPOINT_URL`` hold, as everywhere in
+    the SDK.
+    """
+
+    provider = PROVIDER
+
+    def __init__(self, *, endpoint: str = "", timeout: timedelta = TIMEOUT) -> None:
+        """Take the endpoint and the longest wait for one answer; nothing is imported yet."""
+        self._endpoint = endpoint
+        self._timeout = timeout
+
+    def open(self, location: SnapshotLocation, *, credential: bytes | None = None) -> AwsSnapshotStore:
+        """Open a location with the bytes of a shared credentials file, or with the default chain. Makes no call.
+
+        Raises ``InvalidError`` for a file, profile or region that cannot be used.
+        """
+        what = f"snapshot location {location.name}"
+        with translated(read_fault, ERRORS, what=what):
+            session = _session(location, credential)
+            if not session.region_name:
+                raise InvalidError(
+                    f"{what}: spec.config.region is missing, and neither AWS_DEFAULT_REGION nor ~/.aws has one"
+                )
+            return AwsSnapshotStore(session, endpoint=self._endpoint, timeout=self._timeout)
+
+
+class AwsSnapshotStore:
+    """The EBS snapshots of one account and region. Safe for threads."""
+
+    def __init__(self, session: boto3.Session, *, endpoint: str, timeout: timedelta) -> None:
+        """Keep the session; the client, and with it the credential, is made by the first call."""
+        self._session = session
+        self._endpoint = endpoint
+        self._timeout = timeout
+        self._lock = threading.Lock()
+        self._made: EC2Client | None = None
+
+    def delete(self, snapshot_id: str) -> Outcome:
+        """Delete one snapshot; EC2 is done when it answers. A refusal that may be a lock is looked up, for its date."""
+        return outcome(lambda: self._delete(snapshot_id))
+
+    def _delete(self, snapshot_id: str) -> None:
+        what = f"deleting snapshot {snapshot_id}"
+        check_id(snapshot_id)
+        try:
+            self._call(what).delete_snapshot(SnapshotId=snapshot_id)
+        except ReprieveError:
+            raise
+        except Exception as error:
+            fault = self._with_lock(snapshot_id, self._read(error))
+            raise build_error(fault, ERRORS, what=what) from error
+
+    def get(self, snapshot_id: str) -> SnapshotInfo:
+        """Read one snapshot. Raises ``NotFoundError`` among others."""
+        what = f"reading snapshot {snapshot_id}"
+        check_id(snapshot_id)
+        with translated(self._read, ERRORS, what=what):
+            found = self._call(what).describe_snapshots(SnapshotIds=[snapshot_id])["Snapshots"]
+        if not found:
+            raise NotFoundError(f"{what}: EC2 lists none of that id")
+        return read_snapshot(found[0])
+
+    def list(self, tag: str) -> Iterator[SnapshotInfo]:
+        """List the account's own snapshots with a tag of that name, in order of id.
+
+        All pages are read before the first is given.
+        """
+        what = f"listing snapshots with tag {tag}"
+        with translated(self._read, ERRORS, what=what):
+            pages = self._call(what).get_paginator("describe_snapshots")
+            found = pages.paginate(
+                OwnerIds=["self"],
+                Filters=[{"Name": "tag-key", "Values": [escape(tag)]}],
+                PaginationConfig={"PageSize": PAGE},
+            )
+            snapshots = [read_snapshot(item) for page in found for item in page["Snapshots"]]
+        # Stand-ins match more than they should; EC2's filter has wildcards that we do not mean.
+        yield from sorted((s for s in snapshots if tag in s.tags), key=lambda s: s.id)
+
+    def _call(self, what: str) -> EC2Client:
+        """The client, made once: sessions are not safe for threads, clients are."""
+        with self._lock, translated(self._read, ERRORS, what=what):
+            if self._made is None:
+                self._made = _client(self._session, endpoint=self._endpoint, timeout=self._timeout)
+            return self._made
+
+    def _read(self, error: Exception) -> Fault:
+        """Read an exception. A host without an address, in a region that the SDK does not know, is a wrong region."""
+        fault = read_fault(error)
+        if "NameResolutionError" not in fault.classes or self._session.region_name in known_regions(self._session):
+            return fault
+        return evolve(fault, code="UnknownRegion")
+
+    def _with_lock(self, snapshot_id: str, fault: Fault) -> Fault:
+        """Ask for the lock behind a refusal that names one, or that names nothing we know.
+
+        No answer changes nothing.
+        """
+        kind = error_for(fault, ERRORS)
+        if kind is not LockedError and not (kind in {UnknownError, DeniedError} and fault.status == REFUSED):
+            return fault
+        try:
+            locks = self._call("").describe_locked_snapshots(SnapshotIds=[snapshot_id])["Snapshots"]
+        except Exception:  # noqa: BLE001 (the refusal itself is what is reported; this was only for its date)
+            return fault
+        held = [lock for lock in locks if lock.get("LockState") not in {None, "expired"}]
+        until = held[0].get("LockExpiresOn") if held else None
+        return evolve(fault, code="SnapshotLocked", until=until and until.astimezone(UTC)) if held else fault
+
+
+REFUSED = 400
+
+
+def check_id(snapshot_id: str) -> None:
+    """Raise ``InvalidError`` for what is no id of an EBS snapshot; not all that speaks EC2 says so by itself."""
+    if not SNAPSHOT_ID.fullmatch(snapshot_id):
+        raise InvalidError(f"{snapshot_id!r} is not the id of an EBS snapshot: snap- and 8 or 17 hexadecimal digits")
+
+
+def read_snapshot(item: SnapshotTypeDef) -> SnapshotInfo:
+    """Read one entry of DescribeSnapshots; the size is that of the volume, EC2 does not tell the snapshot's own."""
+    size, started = item.get("VolumeSize"), item.get("StartTime")
+    return SnapshotInfo(
+        provider=PROVIDER,
+        id=item["SnapshotId"],
+        tags={tag["Key"]: tag.get("Value", "") for tag in item.get("Tags", [])},
+        created=None if started is None else started.astimezone(UTC),
+        size=None if size is None else size * GIB,
+    )
+
+
+def read_fault(error: Exception) -> Fault:
+    """Read an exception of botocore; only a ``ClientError`` has a code, a status and headers.
+
+    The classes of what caused a failed connection are among the fault's, so that a rule can tell DNS from a refusal.
+    """
+    response = getattr(error, "response", None)
+    answer: dict[str, Any] = response if isinstance(response, dict) else {}
+    said, meta = answer.get("Error", {}), answer.get("ResponseMetadata", {})
+    cause = getattr(error, "kwargs", {}).get("error")
+    return Fault(
+        classes=class_names(error) + (class_names(cause) if isinstance(cause, Exception) else ()),
+        status=meta.get("HTTPStatusCode", 0),
+        code=str(said.get("Code") or "").removeprefix("Client.").removeprefix("Server."),
+        message=str(said.get("Message") or ("" if said else error)),
+        after=pause(meta.get("HTTPHeaders", {}).get("retry-after")),
+    )
+
+
+def escape(tag: str) -> str:
+    """Take the wildcards of EC2's filters out of a tag's name."""
+    return re.sub(r"([\\*?])", r"\\\1", tag)
+
+
+def known_regions(session: boto3.Session) -> frozenset[str]:
+    """Every region of every partition that the installed SDK knows of."""
+    return frozenset(
+        region
+        for partition in session.get_available_partitions()
+        for region in session.get_available_regions("ec2", partition_name=partition)
+    )
+
+
+def _client(session: boto3.Session, *, endpoint: str, timeout: timedelta) -> EC2Client:
+    client = session.client("ec2", endpoint_url=endpoint or None, config=_config(timeout))
+    client.meta.events.register("before-parse.ec2.*", _check_answer)
+    return client
+
+
+def _config(timeout: timedelta) -> Config:
+    from botocore.config import Config
+
+    seconds = timeout.total_seconds()
+    return Config(
+        retries={"mode": "standard", "total_max_attempts": 1},
+        connect_timeout=min(seconds, CONNECT_TIMEOUT.total_seconds()),
+        read_timeout=seconds,
+        max_pool_connections=CONNECTIONS,
+    )
+
+
+def _check_answer(*, operation_model: Any, response_dict: Mapping[str, Any], **_: object) -> None:
+    """Refuse a 200 that is not the answer to this call: botocore never looks into an answer without an output shape."""
+    if response_dict["status_code"] >= 300:  # noqa: PLR2004 (HTTP: from here on botocore reads an error)
+        return
+    expected = f"{operation_model.name}Response"
+    try:
+        root = ET.fromstring(response_dict["body"])  # noqa: S314 (botocore parses the same bytes the same way)
+    except ET.ParseError as error:
+        raise UnknownError(f"EC2 answered 200, but no XML where {expected} was due: {error}") from error
+    _raise_inner_error(root, operation_model.name)
+    if _tag(root) != expected or any(_tag(e) == "return" and (e.text or "").strip() != "true" for e in root):
+        said = " ".join(" ".join(root.itertext()).split())[:200]
+        raise UnknownError(f"EC2 answered 200, but <{_tag(root)}> where {expected} was due: {said}")
+
+
+def _raise_inner_error(root: ET.Element, operation: str) -> None:
+    """Raise the error inside of a 200 as botocore raises it for a 400."""
+    from botocore.exceptions import ClientError
+
+    inner = next((element for element in root.iter() if _tag(element) == "Error"), None)
+    if _tag(root) == "Response" and inner is not None:
+        said = {_tag(part): (part.text or "") for part in inner}
+        error = {"Code": said.get("Code", ""), "Message": said.get("Message", "")}
+        raise ClientError({"Error": error, "ResponseMetadata": {"HTTPStatusCode": 200}}, operation)  # type: ignore[typeddict-item]
+
+
+def _tag(element: ET.Element) -> str:
+    return element.tag.rpartition("}")[2]
+
+
+def _session(location: SnapshotLocation, credential: bytes | None) -> boto3.Session:
+    try:
+        import boto3
+    except ImportError as error:
+        raise not_installed(PROVIDER) from error
+
+    region, profile = location.region or None, location.config.get("profile", "")
+    if credential is None:
+        return boto3.Session(botocore_session=_core(profile), region_name=region)
+    return _session_from_file(credential, profile or "default", region)
+
+
+def _session_from_file(credential: bytes, profile: str, region: str | None) -> boto3.Session:
+    """Use one profile of a shared credentials file, and nothing else of this machine's own chain."""
+    import boto3
+
+    text, section = read_profile(credential, profile)
+    region = region or section.get("region")
+    if "role_arn" in section:
+        return boto3.Session(botocore_session=_core_for_role(text, profile), region_name=region)
+    return boto3.Session(
+        aws_access_key_id=section["aws_access_key_id"],
+        aws_secret_access_key=section["aws_secret_access_key"],
+        aws_session_token=section.get("aws_session_token") or section.get("aws_security_token"),
+        botocore_session=_core(),
+        region_name=region,
+    )
+
+
+def _core(profile: str = "", *, file: str = "") -> botocore.session.Session:
+    """A session of botocore, on one file alone where one is given, and without any of the environment's then.
+
+    All sessions share what they read of EC2's model: half a second for every further location.
+    """
+    import botocore.session
+
+    core = botocore.session.Session(profile=profile or None)
+    if file:
+        core.set_config_variable("credentials_file", file)
+        core.set_config_variable("config_file", os.devnull)
+    core.register_component("data_loader", _loader(core.get_config_variable("data_path")))
+    return core
+
+
+@cache
+def _loader(data_path: str | None) -> Any:
+    from botocore.loaders import create_loader
+
+    return create_loader(data_path)
+
+
+def read_profile(credential: bytes, profile: str) -> tuple[str, Mapping[str, str]]:
+    """Read a profile of a shared credentials file.
+
+    No text of the file gets into the error. Raises ``InvalidError`` where it is of no use.
+    """
+    try:
+        text = credential.decode("utf-8")
+        parsed = configparser.RawConfigParser(default_section="", strict=False)
+        parsed.read_string(text)
+    except (UnicodeDecodeError, configparser.Error) as error:
+        raise InvalidError(
+            "the credential's Secret holds no AWS shared credentials file: [default], then key = value lines"
+        ) from error
+    if not parsed.has_section(profile):
+        raise InvalidError(
+            f"the credential's Secret has no profile [{profile}], only {', '.join(parsed.sections()) or 'none'}"
+        )
+    _refuse_commands(parsed)
+    section = dict(parsed.items(profile))
+    missing = [k for k in ("aws_access_key_id", "aws_secret_access_key") if not section.get(k)]
+    if missing and not section.get("role_arn"):
+        raise InvalidError(
+            f"profile [{profile}] of the credential's Secret has no {' and no '.join(missing)}, and no role_arn"
+        )
+    return text, section
+
+
+def _refuse_commands(parsed: configparser.RawConfigParser) -> None:
+    """A ``credential_process`` is a command line: who may write a Secret must not run commands in our process."""
+    bad = [name for name in parsed.sections() if parsed.has_option(name, "credential_process")]
+    if bad:
+        raise InvalidError(
+            f"profile [{bad[0]}] of the credential's Secret has a credential_process: commands are not run from Secrets"
+        )
+
+
+def _core_for_role(text: str, profile: str) -> botocore.session.Session:
+    """A session for a profile that takes on a role.
+
+    botocore reads such profiles from files only, so there is one, for a moment, for us alone.
+    """
+    handle, name = tempfile.mkstemp(prefix="reprieve-")
+    try:
+        with os.fdopen(handle, "w", encoding="utf-8") as file:
+            file.write(text)
+        core = _core(profile, file=name)
+        core.full_config  # noqa: B018 (reads the file now; botocore keeps what it read)
+    finally:
+        Path(name).unlink(missing_ok=True)
+    return core

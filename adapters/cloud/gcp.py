@@ -1,0 +1,499 @@
+"""Disk snapshots on Google Cloud, through google-cloud-compute.
+
+Delete, get, list by tag, and the table of what the API and the SDK say.
+
+A delete is accepted with an operation. The first ``delete`` gives ``Pending``; each later one asks that operation once,
+without waiting: its end is the delete's end, its error is the delete's error (an operation that failed raises nothing
+by itself), one that nobody knows any more means asking for the delete again.
+
+Guarantee: a 404 is "gone" only when its message names the snapshot; one that names the project, or nothing, is not. An
+operation that does not end within ``DEADLINE`` is given up as ``Retryable``, so that an attempt is counted. Not
+guaranteed: that an operation is followed over a restart. It is asked for again then, which is safe.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import threading
+import time
+from collections.abc import Callable, Iterator, Mapping
+from datetime import timedelta
+from typing import TYPE_CHECKING, Any
+
+from attrs import frozen
+
+from reprieve.adapters.cloud.tables import (
+    Fault,
+    Rule,
+    Table,
+    build_error,
+    class_names,
+    not_installed,
+    outcome,
+    pause,
+    translated,
+)
+from reprieve.core.backups import SnapshotLocation
+from reprieve.core.errors import (
+    ConflictError,
+    ContainerMissingError,
+    DeniedError,
+    InUseError,
+    InvalidError,
+    LockedError,
+    NotFoundError,
+    ThrottledError,
+    UnavailableError,
+    UnknownError,
+)
+from reprieve.core.outcomes import Done, Outcome, Pending, Retryable
+from reprieve.core.ports import SnapshotInfo
+from reprieve.core.values import parse_instant
+
+if TYPE_CHECKING:
+    from google.cloud import compute_v1
+
+PROVIDER = "gcp"
+TIMEOUT = timedelta(seconds=30)
+DEADLINE = timedelta(minutes=10)
+POLL = timedelta(seconds=2)
+CONNECTIONS = 64
+PAGE = 500
+GIB = 2**30
+SCOPE = "https://www.googleapis.com/auth/compute"
+
+SNAPSHOT_NAME = re.compile(r"[a-z]([-a-z0-9]{0,61}[a-z0-9])?")
+PROJECT_ID = re.compile(r"([a-z0-9.-]+:)?[a-z][-a-z0-9]{4,28}[a-z0-9]|[0-9]+")
+
+ERRORS: Table = (
+    Rule(
+        NotFoundError,
+        codes=("notFound", "RESOURCE_NOT_FOUND"),
+        words=r"'?projects/[^/' ]+/global/snapshots/[^/' ]+'?",
+        why="the message names the snapshot; also inside an operation",
+    ),
+    Rule(
+        ContainerMissingError,
+        codes=("notFound", "RESOURCE_NOT_FOUND"),
+        words=r"projects/[^/' ]+('|/(zones|regions)/[^/' ]+'|$| )|\bproject\b.*\bnot found\b|unknown project",
+        why="the message names the project, zone or region",
+    ),
+    Rule(ContainerMissingError, codes=("PROJECT_DELETED", "CONSUMER_INVALID", "unknownProject")),
+    Rule(
+        ThrottledError,
+        codes=(
+            "(user)?rateLimitExceeded",
+            "RATE_LIMIT_EXCEEDED",
+            "dailyLimitExceeded",
+            "RESOURCE_EXHAUSTED",
+            "concurrentOperationsQuotaExceeded",
+            "OPERATION_RATE_EXCEEDED",
+        ),
+        why="HTTP 403 as well: the reason tells it from a refusal",
+    ),
+    Rule(ThrottledError, statuses=(429,)),
+    Rule(InUseError, codes=("resourceInUse(ByAnotherResource)?", "RESOURCE_IN_USE(_BY_ANOTHER_RESOURCE)?")),
+    Rule(UnavailableError, codes=("resourceNotReady", "RESOURCE_NOT_READY"), why="another operation works on it"),
+    Rule(
+        LockedError,
+        statuses=(400, 403, 412),
+        words=r"retention (policy|period)|deletion protection|\bis locked\b|\ba lien\b",
+        why="not seen on a snapshot: Compute Engine has no lock for them",
+    ),
+    Rule(
+        DeniedError,
+        codes=(
+            "forbidden",
+            "authError",
+            "required",
+            "insufficientPermissions",
+            "accessNotConfigured",
+            "SERVICE_DISABLED",
+            "PERMISSIONS_ERROR",
+            "ACCESS_TOKEN_\\w+",
+            "IAM_PERMISSION_DENIED",
+        ),
+    ),
+    Rule(InvalidError, exceptions=("MalformedError", "InvalidValue", "InvalidResource"), why="a credential of no use"),
+    Rule(
+        UnavailableError, codes=("retryable",), exceptions=("RefreshError",), why="the token server asks to come back"
+    ),
+    Rule(
+        DeniedError,
+        exceptions=("DefaultCredentialsError", "RefreshError", "UserAccessTokenError", "ReauthFailError"),
+        why="no credential, or an expired or revoked one",
+    ),
+    Rule(DeniedError, statuses=(401, 403)),
+    Rule(ConflictError, codes=("conditionNotMet", "CONDITION_NOT_MET", "fingerprintMismatch")),
+    Rule(ConflictError, statuses=(409, 412)),
+    Rule(
+        InvalidError,
+        codes=("invalid", "invalidParameter", "badRequest", "INVALID_(FIELD_VALUE|USAGE|ARGUMENT)", "INVALID"),
+    ),
+    Rule(InvalidError, statuses=(400,)),
+    Rule(
+        UnavailableError,
+        codes=("backendError", "internalError", "INTERNAL_ERROR", "SERVICE_UNAVAILABLE", "TIMEOUT"),
+    ),
+    Rule(UnavailableError, statuses=(408, 500, 502, 503, 504)),
+    Rule(
+        UnavailableError,
+        exceptions=(
+            "ConnectionError",
+            "Timeout",
+            "TimeoutError",
+            "TransportError",
+            "RetryError",
+            "ChunkedEncodingError",
+        ),
+        why="refused, no such host, TLS, time-out, cut off",
+    ),
+)
+"""What Compute Engine and its SDK say, and what it means.
+
+Sources: the API's error shapes, google.api_core, runs against both.
+"""
+
+
+@frozen
+class Operation:
+    """A delete that was accepted: the operation's name, and when it was begun (seconds of the injected clock)."""
+
+    name: str
+    begun: float
+
+
+@frozen
+class Clients:
+    """The two clients of one location, and the project that they work in."""
+
+    project: str
+    snapshots: compute_v1.SnapshotsClient
+    operations: compute_v1.GlobalOperationsClient
+
+
+class GcpSnapshots:
+    """Opens the disk snapshots of a location.
+
+    ``config.project``, else the credential's project, else the default chain's.
+
+    ``config.snapshotLocation`` says where new snapshots are stored; names are global, so deleting needs none.
+    ``endpoint`` is for stand-ins. ``clock`` gives seconds that only grow.
+    """
+
+    provider = PROVIDER
+
+    def __init__(
+        self,
+        *,
+        endpoint: str = "",
+        timeout: timedelta = TIMEOUT,
+        deadline: timedelta = DEADLINE,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        """Take the longest wait for one answer, and for one operation; nothing is imported yet."""
+        self._endpoint = endpoint
+        self._timeout = timeout
+        self._deadline = deadline
+        self._clock = clock
+
+    def open(self, location: SnapshotLocation, *, credential: bytes | None = None) -> GcpSnapshotStore:
+        """Open a location with the bytes of a credential's JSON, or with the default chain. Makes no call.
+
+        Raises ``InvalidError`` for a project or a credential that cannot be used.
+        """
+        what = f"snapshot location {location.name}"
+        info = None if credential is None else read_info(credential)
+        project = location.config.get("project", "") or (info or {}).get("project_id", "")
+        with translated(read_fault, ERRORS, what=what):
+            if project and not PROJECT_ID.fullmatch(project):
+                raise InvalidError(f"{what}: spec.config.project {project!r} is not the id of a project")
+            known = None if info is None else credentials_from(info)
+
+        def connect() -> Clients:
+            return _connect(known, project=project, endpoint=self._endpoint, what=what)
+
+        return GcpSnapshotStore(connect, timeout=self._timeout, deadline=self._deadline, clock=self._clock)
+
+
+class GcpSnapshotStore:
+    """The disk snapshots of one project. Safe for threads."""
+
+    def __init__(
+        self, connect: Callable[[], Clients], *, timeout: timedelta, deadline: timedelta, clock: Callable[[], float]
+    ) -> None:
+        """Keep how to connect; the clients, and with them the credential, are made by the first call."""
+        self._connect = connect
+        self._timeout = timeout.total_seconds()
+        self._deadline = deadline
+        self._clock = clock
+        self._lock = threading.Lock()
+        self._made: Clients | None = None
+        self._pending: dict[str, Operation] = {}
+
+    def delete(self, snapshot_id: str) -> Outcome:
+        """Begin to delete one snapshot, or follow the operation that was begun before. Never waits for an operation."""
+        return outcome(lambda: self._delete(snapshot_id))
+
+    def _delete(self, snapshot_id: str) -> Outcome:
+        check_id(snapshot_id)
+        with self._lock:
+            pending = self._pending.get(snapshot_id)
+        followed = None if pending is None else self._follow(snapshot_id, pending)
+        return followed or self._begin(snapshot_id)
+
+    def _begin(self, snapshot_id: str) -> Outcome:
+        what = f"deleting snapshot {snapshot_id}"
+        clients = self._clients(what)
+        with translated(read_fault, ERRORS, what=what):
+            operation = clients.snapshots.delete_unary(
+                project=clients.project, snapshot=snapshot_id, retry=None, timeout=self._timeout
+            )
+        return self._settle(snapshot_id, Operation(operation.name, self._clock()), operation)
+
+    def _follow(self, snapshot_id: str, pending: Operation) -> Outcome | None:
+        """Ask the operation once. None: it is not known any more, so the delete has to be asked for again."""
+        what = f"following operation {pending.name} that deletes snapshot {snapshot_id}"
+        clients = self._clients(what)
+        try:
+            operation = clients.operations.get(
+                project=clients.project, operation=pending.name, retry=None, timeout=self._timeout
+            )
+        except Exception as error:
+            fault = read_fault(error)
+            if fault.status == NOT_FOUND:
+                self._forget(snapshot_id)
+                return None
+            raise build_error(fault, ERRORS, what=what) from error
+        return self._settle(snapshot_id, pending, operation)
+
+    def _settle(self, snapshot_id: str, pending: Operation, operation: compute_v1.Operation) -> Outcome:
+        """Read what an operation came to; only its status ``DONE`` without an error is done."""
+        what = f"deleting snapshot {snapshot_id}, operation {pending.name or 'without a name'}"
+        fault = operation_fault(operation)
+        if fault or operation.status.name == "DONE" or not pending.name:
+            self._forget(snapshot_id)
+        if fault:
+            raise build_error(fault, ERRORS, what=what)
+        if not pending.name:
+            raise UnknownError(f"{what}: Compute Engine answered 200 without an operation")
+        if operation.status.name == "DONE":
+            return Done()
+        return self._wait(snapshot_id, pending, what)
+
+    def _wait(self, snapshot_id: str, pending: Operation, what: str) -> Outcome:
+        if self._clock() - pending.begun > self._deadline.total_seconds():
+            self._forget(snapshot_id)
+            return Retryable(message=f"{what} has not ended within {self._deadline}; asked for again")
+        with self._lock:
+            self._pending[snapshot_id] = pending
+        return Pending(after=POLL, message=f"{what} is running")
+
+    def _forget(self, snapshot_id: str) -> None:
+        with self._lock:
+            self._pending.pop(snapshot_id, None)
+
+    def get(self, snapshot_id: str) -> SnapshotInfo:
+        """Read one snapshot. Raises ``NotFoundError`` among others."""
+        what = f"reading snapshot {snapshot_id}"
+        check_id(snapshot_id)
+        clients = self._clients(what)
+        with translated(read_fault, ERRORS, what=what):
+            found = clients.snapshots.get(
+                project=clients.project, snapshot=snapshot_id, retry=None, timeout=self._timeout
+            )
+            if found.name != snapshot_id:
+                raise UnknownError(f"{what}: Compute Engine answered with {found.name or 'no snapshot'!r}")
+            return read_snapshot(found)
+
+    def list(self, tag: str) -> Iterator[SnapshotInfo]:
+        """List the project's snapshots with a tag (or label) of that name, in order of id.
+
+        All pages are read before the first one is given; a page that says that it is not complete is
+        ``UnavailableError``.
+        """
+        what = f"listing snapshots with tag {tag}"
+        clients = self._clients(what)
+        with translated(read_fault, ERRORS, what=what):
+            request = {"project": clients.project, "max_results": PAGE}
+            pages = clients.snapshots.list(request=request, retry=None, timeout=self._timeout).pages
+            snapshots = [read_snapshot(item) for page in pages for item in _complete(page, what).items]
+        yield from sorted((s for s in snapshots if tag in s.tags), key=lambda s: s.id)
+
+    def _clients(self, what: str) -> Clients:
+        with self._lock, translated(read_fault, ERRORS, what=what):
+            if self._made is None:
+                self._made = self._connect()
+            return self._made
+
+
+NOT_FOUND = 404
+HARMLESS = {"", "NO_RESULTS_ON_PAGE"}
+
+
+def check_id(snapshot_id: str) -> None:
+    """Raise ``InvalidError`` for what is no name of a snapshot, before it gets into a URL."""
+    if not SNAPSHOT_NAME.fullmatch(snapshot_id):
+        raise InvalidError(
+            f"{snapshot_id!r} is not the name of a disk snapshot: 1 to 63 of a-z, 0-9 and -, a letter first"
+        )
+
+
+def read_snapshot(item: compute_v1.Snapshot) -> SnapshotInfo:
+    """Read one snapshot; the size is that of the disk.
+
+    Velero writes its tags as JSON into the description, beside those of the disk (source: velero-plugin-for-gcp,
+    ``getSnapshotTags``); labels count as well.
+    """
+    return SnapshotInfo(
+        provider=PROVIDER,
+        id=item.name,
+        tags={**dict(item.labels), **read_tags(item.description)},
+        created=parse_instant(item.creation_timestamp),
+        size=item.disk_size_gb * GIB if item.disk_size_gb else None,
+    )
+
+
+def read_tags(description: str) -> dict[str, str]:
+    """Read the tags in a description; one that a person wrote has none."""
+    try:
+        document = json.loads(description)
+    except (ValueError, RecursionError):
+        return {}
+    pairs = document.items() if isinstance(document, dict) else ()
+    return {key: value for key, value in pairs if isinstance(value, str)}
+
+
+def operation_fault(operation: compute_v1.Operation) -> Fault | None:
+    """What an operation says went wrong, None where it says nothing."""
+    status = operation.http_error_status_code
+    if not operation.error.errors and not status:
+        return None
+    first = operation.error.errors[0] if operation.error.errors else None
+    message = first.message if first and first.message else operation.http_error_message
+    return Fault(classes=("Operation",), status=status, code=first.code if first else "", message=message)
+
+
+def read_fault(error: Exception) -> Fault:
+    """Read an exception of google.api_core, google.auth or requests.
+
+    The reason is the first error's, else the ErrorInfo's.
+
+    The exception's own message starts with the URL of the call, which names the snapshot whatever is missing: where the
+    API said something, only that counts.
+    """
+    details = getattr(error, "errors", None)
+    first: Mapping[str, Any] = (
+        details[0] if isinstance(details, list) and details and isinstance(details[0], dict) else {}
+    )
+    reason = first.get("reason") or getattr(error, "reason", None)
+    retryable = "retryable" if getattr(error, "retryable", False) else ""
+    status = getattr(error, "code", None)
+    headers = getattr(getattr(error, "response", None), "headers", None) or {}
+    return Fault(
+        classes=class_names(error),
+        status=int(status) if isinstance(status, int) else 0,
+        code=reason if isinstance(reason, str) else retryable,
+        message=str(first.get("message", "") if first else getattr(error, "message", None) or error),
+        after=pause(headers.get("Retry-After")),
+    )
+
+
+def read_info(credential: bytes) -> dict[str, Any]:
+    """Read a credential's JSON; no text of it gets into the error. Raises ``InvalidError``."""
+    try:
+        info = json.loads(credential)
+    except (ValueError, RecursionError) as error:
+        raise InvalidError(
+            "the credential's Secret holds no JSON: a key file of a service account is expected"
+        ) from error
+    if not isinstance(info, dict) or info.get("type") not in LOADERS:
+        raise InvalidError(f"the credential's Secret holds no credential of a known type: {', '.join(sorted(LOADERS))}")
+    return info
+
+
+def credentials_from(info: Mapping[str, Any]) -> Any:
+    """Make the SDK's credential of one; nothing is called. Raises ``InvalidError`` where parts are missing."""
+    try:
+        return LOADERS[info["type"]](info)
+    except ImportError as error:
+        raise not_installed(PROVIDER) from error
+    except (ValueError, KeyError) as error:  # google-auth's MalformedError is a ValueError; its text may quote the key
+        raise InvalidError(f"the credential's Secret holds a {info['type']} that cannot be used") from error
+
+
+def _service_account(info: Mapping[str, Any]) -> Any:
+    from google.oauth2 import service_account
+
+    kind: Any = service_account.Credentials
+    return kind.from_service_account_info(info, scopes=[SCOPE])
+
+
+def _authorized_user(info: Mapping[str, Any]) -> Any:
+    from google.oauth2 import credentials
+
+    kind: Any = credentials.Credentials
+    return kind.from_authorized_user_info(info, scopes=[SCOPE])
+
+
+def _external_account(info: Mapping[str, Any]) -> Any:
+    """Workload identity federation.
+
+    A source that runs a command is refused: a Secret must not run commands in our process.
+    """
+    from google.auth import aws, identity_pool
+
+    source = info.get("credential_source")
+    if isinstance(source, dict) and "executable" in source:
+        raise InvalidError(
+            "the credential's Secret has a credential_source.executable: commands are not run from Secrets"
+        )
+    loader = aws if str(info.get("subject_token_type", "")).endswith(":aws4_request") else identity_pool
+    return loader.Credentials.from_info(dict(info), scopes=[SCOPE])
+
+
+LOADERS: Mapping[str, Callable[[Mapping[str, Any]], Any]] = {
+    "service_account": _service_account,
+    "authorized_user": _authorized_user,
+    "external_account": _external_account,
+}
+
+
+def _connect(known: Any, *, project: str, endpoint: str, what: str) -> Clients:
+    try:
+        import google.auth
+        from google.cloud import compute_v1
+    except ImportError as error:
+        raise not_installed(PROVIDER) from error
+
+    credentials, found = (known, "") if known is not None else google.auth.default(scopes=[SCOPE])
+    if not (project or found):
+        raise InvalidError(f"{what}: spec.config.project is missing, and the credential names no project")
+    options = {"api_endpoint": endpoint} if endpoint else {}
+    snapshots = compute_v1.SnapshotsClient(credentials=credentials, client_options=options)
+    operations = compute_v1.GlobalOperationsClient(credentials=credentials, client_options=options)
+    for client in (snapshots, operations):
+        _widen(client.transport)
+    return Clients(project or found or "", snapshots, operations)
+
+
+def _widen(transport: Any) -> None:
+    """Let all workers keep a connection.
+
+    The SDK's session keeps ten, and would open and drop one for every further call.
+    """
+    from requests.adapters import HTTPAdapter
+
+    session = getattr(transport, "_session", None)
+    if session is not None:
+        session.mount("https://", HTTPAdapter(pool_connections=1, pool_maxsize=CONNECTIONS))
+        session.mount("http://", HTTPAdapter(pool_connections=1, pool_maxsize=CONNECTIONS))
+
+
+def _complete(page: compute_v1.SnapshotList, what: str) -> compute_v1.SnapshotList:
+    """Refuse a page that says that something is missing from it: an absent snapshot would look deleted."""
+    warning: Any = page.warning
+    if str(warning.code) not in HARMLESS:
+        raise UnavailableError(f"{what}: the list is not complete: {warning.code}: {warning.message}")
+    return page

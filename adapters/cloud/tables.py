@@ -1,0 +1,142 @@
+"""Error tables: what an SDK said, and what it means to the core.
+
+The tables are data; this module is the only reader of them.
+
+An adapter turns an exception into a ``Fault`` (plain data), the first ``Rule`` that fits it names the core's error, and
+no rule means ``UnknownError``. Rules name exception classes as text, so that a table can be read, printed and tested
+without its SDK.
+
+Guarantee: whatever is raised inside ``translated`` leaves it as a ``ReprieveError``; what no rule names is never "gone"
+and never "done". Not guaranteed: that a provider keeps its codes; a code that it invents tomorrow is ``UnknownError``
+until a rule names it.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from datetime import datetime, timedelta
+
+from attrs import field, frozen
+
+from reprieve.core.errors import (
+    InvalidError,
+    LockedError,
+    ReprieveError,
+    ThrottledError,
+    UnavailableError,
+    UnknownError,
+)
+from reprieve.core.outcomes import Done, Outcome, outcome_of
+
+LONGEST_MESSAGE = 500
+LONGEST_PAUSE = timedelta(hours=1)
+
+
+@frozen
+class Fault:
+    """What an SDK said. ``classes``.
+
+    The exception's class and its bases by name; ``status``: HTTP, 0 for none; ``code``: the provider's word.
+    """
+
+    classes: tuple[str, ...] = ()
+    status: int = 0
+    code: str = ""
+    message: str = ""
+    after: timedelta = timedelta(0)
+    until: datetime | None = None
+
+
+@frozen
+class Rule:
+    """One row: what must hold of a fault (every part that is given), and the core's error that it then is.
+
+    ``codes`` are regular expressions for the whole code, ``words`` one that is searched for in the message, both
+    without regard to case.
+    """
+
+    error: type[ReprieveError]
+    exceptions: tuple[str, ...] = ()
+    statuses: tuple[int, ...] = ()
+    codes: tuple[str, ...] = ()
+    words: str = ""
+    why: str = field(default="", kw_only=True)
+
+    def fits(self, fault: Fault) -> bool:
+        """Whether every part that the rule gives holds."""
+        return (
+            (not self.exceptions or not set(self.exceptions).isdisjoint(fault.classes))
+            and (not self.statuses or fault.status in self.statuses)
+            and (not self.codes or any(re.fullmatch(code, fault.code, re.IGNORECASE) for code in self.codes))
+            and (not self.words or re.search(self.words, fault.message, re.IGNORECASE) is not None)
+        )
+
+
+Table = tuple[Rule, ...]
+
+
+def error_for(fault: Fault, table: Sequence[Rule]) -> type[ReprieveError]:
+    """The core's error for a fault: that of the first rule that fits, ``UnknownError`` where none does."""
+    return next((rule.error for rule in table if rule.fits(fault)), UnknownError)
+
+
+def build_error(fault: Fault, table: Sequence[Rule], *, what: str) -> ReprieveError:
+    """Make the core's error: what was tried, the provider's code and its words, the pause or the date that it gave."""
+    kind = error_for(fault, table)
+    message = f"{what}: {_said(fault)}"
+    if issubclass(kind, ThrottledError | UnavailableError):
+        return kind(message, fault.after)
+    return kind(message, fault.until) if issubclass(kind, LockedError) else kind(message)
+
+
+def _said(fault: Fault) -> str:
+    parts = [fault.code or (fault.classes[0] if fault.classes else ""), f"HTTP {fault.status}" if fault.status else ""]
+    words = " ".join(fault.message.split())[:LONGEST_MESSAGE]
+    return ": ".join(part for part in (", ".join(p for p in parts if p), words) if part)
+
+
+@contextmanager
+def translated(read: Callable[[Exception], Fault], table: Sequence[Rule], *, what: str) -> Iterator[None]:
+    """Let no exception of an SDK out: whatever is raised inside leaves as the core's error, the original chained."""
+    try:
+        yield
+    except ReprieveError:
+        raise
+    except Exception as error:
+        raise build_error(read(error), table, what=what) from error
+
+
+def outcome(effect: Callable[[], Outcome | None]) -> Outcome:
+    """Carry out an effect that may raise the core's errors.
+
+    What comes back is an outcome, ``Done`` where the effect says nothing else.
+    """
+    try:
+        return effect() or Done()
+    except ReprieveError as error:
+        return outcome_of(error)
+
+
+def class_names(error: BaseException) -> tuple[str, ...]:
+    """Name an exception's class and all its bases, the most special one first."""
+    return tuple(cls.__name__ for cls in type(error).__mro__ if cls not in {object, BaseException, Exception})
+
+
+def pause(header: str | None) -> timedelta:
+    """Read a ``Retry-After`` of seconds, at most an hour.
+
+    A date or nonsense counts as none, the core's own back-off then applies.
+    """
+    try:
+        seconds = float(header or 0)
+    except ValueError:
+        return timedelta(0)
+    return timedelta(seconds=min(seconds, LONGEST_PAUSE.total_seconds())) if 0 < seconds < math.inf else timedelta(0)
+
+
+def not_installed(extra: str) -> InvalidError:
+    """The error for a provider whose SDK is not there, with the way out."""
+    return InvalidError(f"the SDK for {extra} is not installed: pip install 'reprieve[{extra}]'")

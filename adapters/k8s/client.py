@@ -1,0 +1,187 @@
+"""The official client, for what it is good at: kubeconfig, credentials and TLS; imported here and nowhere else.
+
+Guarantee: one request a call (the client's silent retries are off), each with a time-out; no exception of the client
+or of its HTTP library passes. Not guaranteed: that the client's own credential plugins are quick; they run inside a
+call.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import threading
+from collections.abc import Iterator
+from datetime import timedelta
+from http import HTTPStatus
+from pathlib import Path
+from typing import Any
+
+from reprieve.adapters.k8s.cluster import PAGE, KubernetesCluster
+from reprieve.adapters.k8s.errors import Answer, error_of, failure_of
+from reprieve.adapters.k8s.transport import Request
+from reprieve.core.errors import InvalidError, UnavailableError
+
+__all__ = ["ClientTransport", "KubernetesCluster", "connect", "connect_to"]
+
+TIMEOUT = timedelta(seconds=30)
+_CONNECT = timedelta(seconds=5)
+_CONNECTIONS = 64  # kept open: workers, and one a watch
+_CHUNK = 1 << 16
+
+
+def connect(
+    *, kubeconfig: Path | str | None = None, context: str = "", timeout: timedelta = TIMEOUT
+) -> KubernetesCluster:
+    """Connect as kubectl does: the file that is named, else ``KUBECONFIG``, else ``~/.kube/config``, else the pod.
+
+    Makes no call. Raises ``InvalidError`` when there is no configuration, or it cannot be used.
+    """
+    from kubernetes.client.configuration import Configuration
+
+    configuration = Configuration()
+    files = str(kubeconfig or "") or os.environ.get("KUBECONFIG", "") or _home_file()
+    try:
+        _load(configuration, files, context)
+    except Exception as error:
+        origin = files or "the pod's service account (no --kubeconfig, no KUBECONFIG, no ~/.kube/config)"
+        raise InvalidError(f"no cluster from {origin}: {error}; or use --local DIR") from error
+    return connect_to(configuration, timeout=timeout)
+
+
+def connect_to(configuration: Any, *, timeout: timedelta = TIMEOUT, page: int = PAGE) -> KubernetesCluster:
+    """Connect with a ``kubernetes.client.Configuration``, which is changed (no retries, keep-alive). Makes no call."""
+    from kubernetes.client.api_client import ApiClient
+
+    configuration.retries = False
+    configuration.keep_alive = True
+    configuration.connection_pool_maxsize = _CONNECTIONS
+    try:
+        return KubernetesCluster(ClientTransport(ApiClient(configuration), timeout=timeout), page=page)
+    except Exception as error:
+        raise InvalidError(f"the connection to {configuration.host} cannot be set up: {error}") from error
+
+
+class ClientTransport:
+    """``transport.Transport`` over the official client's ``ApiClient``. Safe to share between threads."""
+
+    def __init__(self, api: Any, *, timeout: timedelta = TIMEOUT, streams: _Streams | None = None) -> None:
+        """Take an ``ApiClient`` whose configuration has its retries off."""
+        self._api = api
+        self._timeout = timeout
+        self._streams = streams or _Streams()
+
+    def within(self, timeout: timedelta) -> ClientTransport:
+        """Give the same connections with another time-out a call."""
+        return ClientTransport(self._api, timeout=timeout, streams=self._streams)
+
+    def close(self) -> None:
+        """End every stream and close the connections."""
+        self._streams.end()
+        with contextlib.suppress(Exception):
+            self._api.close()
+
+    def call(self, request: Request) -> Answer:
+        """Make one call and read the whole answer; see the protocol."""
+        try:
+            return _answer(self._send(request, self._timeout))
+        except Exception as error:  # whatever the client, its plugins or its HTTP library raise ends here
+            raise failure_of(request.ask, error) from error
+
+    def lines(self, request: Request, *, idle: timedelta) -> Iterator[bytes]:
+        """Make one call and yield its lines; see the protocol."""
+        try:
+            response = self._send(request, idle)
+            refusal = None if response.status == HTTPStatus.OK else _answer(response)
+        except Exception as error:
+            raise failure_of(request.ask, error) from error
+        if refusal is not None:
+            raise error_of(request.ask, refusal)
+        with self._streams.reading(response.response) as stream:
+            yield from _split(_chunks(request, stream), request)
+
+    def _send(self, request: Request, idle: timedelta) -> Any:
+        headers = {"Accept": request.accept, "Content-Type": request.content_type}
+        sent = self._api.param_serialize(
+            request.method,
+            request.path,
+            query_params=[*request.query] or None,
+            header_params=headers if request.body is not None else {"Accept": request.accept},
+            body=request.body,
+            auth_settings=["BearerToken"],
+        )
+        limits = (min(_CONNECT, idle).total_seconds(), idle.total_seconds())
+        return self._api.call_api(*sent, _request_timeout=limits)
+
+
+class _Streams:
+    """The open streams of a connection, so that closing it wakes their readers up."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._open: set[Any] = set()
+        self._ended = False
+
+    @contextlib.contextmanager
+    def reading(self, stream: Any) -> Iterator[Any]:
+        with self._lock:
+            self._open.add(stream)
+            ended = self._ended
+        try:
+            if ended:
+                raise UnavailableError("the connection to the API server is closed")
+            yield stream
+        finally:
+            with self._lock:
+                self._open.discard(stream)
+            with contextlib.suppress(Exception):
+                stream.close()  # a stream that was not read to its end cannot carry another call
+
+    def end(self) -> None:
+        with self._lock:
+            self._ended = True
+            streams = list(self._open)
+        for stream in streams:
+            with contextlib.suppress(Exception):
+                stream.shutdown()
+
+
+def _chunks(request: Request, stream: Any) -> Iterator[bytes]:
+    chunks = stream.stream(_CHUNK, decode_content=True)
+    while True:
+        try:
+            chunk = next(chunks, None)
+        except Exception as error:
+            raise failure_of(request.ask, error) from error
+        if chunk is None:
+            return
+        yield chunk
+
+
+def _split(chunks: Iterator[bytes], request: Request) -> Iterator[bytes]:
+    """Cut a stream into its lines. Raises ``UnavailableError`` when it ends within one."""
+    rest = b""
+    for chunk in chunks:
+        *whole, rest = (rest + chunk).split(b"\n")
+        yield from (line for line in whole if line.strip())
+    if rest.strip():
+        raise UnavailableError(f"{request.ask}: the stream ended within an event")
+
+
+def _answer(response: Any) -> Answer:
+    headers = {str(name).lower(): str(value) for name, value in response.headers.items()}
+    return Answer(response.status, headers, response.read() or b"")
+
+
+def _home_file() -> str:
+    path = Path("~/.kube/config").expanduser()
+    return str(path) if path.is_file() else ""
+
+
+def _load(configuration: Any, files: str, context: str) -> None:
+    from kubernetes import config as module
+
+    config: Any = module  # its functions carry no types
+    if files:
+        config.load_kube_config(files, context or None, configuration, persist_config=False)
+    else:
+        config.load_incluster_config(configuration)

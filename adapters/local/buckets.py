@@ -1,0 +1,279 @@
+"""Object storage in a folder and in memory.
+
+A bucket exists while its folder does, also without files; deleting keys never removes it. A folder below it without a
+file is no prefix, and goes with its last file. Files named ``*.tmp`` are leftovers of writes and no keys.
+
+Guarantee: a missing bucket is ``ContainerMissing`` in every operation, never an empty one; no key leads out of its
+bucket.
+Not guaranteed: a key ``a`` beside keys ``a/…``, which a file system cannot hold; versions, locks, conditions.
+"""
+
+from __future__ import annotations
+
+import os
+import threading
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import suppress
+from datetime import UTC, datetime
+from pathlib import Path
+
+from reprieve.adapters.local.disk import Disk, walk
+from reprieve.core import errors
+from reprieve.core.backups import StorageLocation
+from reprieve.core.outcomes import AlreadyGone, Done, Outcome, outcome_of
+from reprieve.core.ports import FileInfo, ObjectStore
+
+_NAME_LIMIT, _PATH_LIMIT = 255, 4000
+Hook = Callable[[str, str, str], None]
+"""Asked before each call with the operation (read, list, write, delete), the bucket and the full key.
+
+Raises a core error to let it fail.
+"""
+
+
+def checked_key(bucket: str, key: str) -> str:
+    """A full key, prefix included.
+
+    Raises ``InvalidError`` for one that would leave its bucket or that no file can have.
+    """
+    parts = key.split("/")
+    if "\0" in key or any(part in {"", ".", ".."} for part in parts):
+        raise errors.InvalidError(f"{bucket}: {key!r} is no key: empty, '.' and '..' between slashes are not allowed")
+    return key
+
+
+def checked_bucket(location: StorageLocation) -> str:
+    """A location's bucket. Raises ``InvalidError`` when it has none, or one that is no plain name."""
+    name = location.bucket
+    if not name or name in {".", ".."} or "/" in name or "\0" in name:
+        raise errors.InvalidError(f"storage location {location.name!r}: {name!r} is no name of a bucket")
+    return name
+
+
+def _under(prefix: str, key: str) -> str:
+    return f"{prefix}/{key}" if prefix else key
+
+
+class FolderObjectStores:
+    """Opens buckets below a folder (``DIR/buckets``), for any provider."""
+
+    def __init__(self, root: Path, *, disk: Disk | None = None, read_only: bool = False) -> None:
+        self._root, self._disk, self._read_only = root, disk or Disk(), read_only
+        self._lock = threading.Lock()
+
+    def open(self, location: StorageLocation, *, credential: bytes | None = None) -> ObjectStore:
+        """Open a location; see the port. Credentials are not looked at."""
+        folder = self._root / checked_bucket(location)
+        prefix = location.prefix.strip("/")
+        if prefix:
+            checked_key(location.bucket, prefix)
+        return _FolderStore(folder, prefix, disk=self._disk, lock=self._lock, read_only=self._read_only)
+
+
+class _FolderStore:
+    """One location: a bucket's folder and a prefix."""
+
+    def __init__(self, folder: Path, prefix: str, *, disk: Disk, lock: threading.Lock, read_only: bool) -> None:
+        self._folder, self._prefix, self._disk, self._lock, self._read_only = folder, prefix, disk, lock, read_only
+
+    def read(self, key: str, *, limit: int) -> bytes:
+        """Read a file; see the port."""
+        path = self._path(key)
+        try:
+            with path.open("rb") as file:
+                data = file.read(limit + 1)
+        except (FileNotFoundError, NotADirectoryError, IsADirectoryError) as error:
+            raise errors.NotFoundError(f"{self._name(key)} is not there") from error
+        except OSError as error:
+            raise _refusal(error, self._name(key)) from error
+        if len(data) > limit:
+            raise errors.InvalidError(f"{self._name(key)} is larger than the {limit} bytes that are allowed")
+        return data
+
+    def list(self, prefix: str) -> Iterator[FileInfo]:
+        """List the keys under a prefix; see the port."""
+        self._bucket()
+        base = self._folder / self._prefix
+        found = [(path.relative_to(base).as_posix(), path) for path in self._files(base)]
+        for key, path in sorted(each for each in found if each[0].startswith(prefix)):
+            try:
+                status = path.stat()
+            except FileNotFoundError:  # deleted meanwhile
+                continue
+            yield FileInfo(key, status.st_size, datetime.fromtimestamp(status.st_mtime, UTC))
+
+    def list_directories(self, prefix: str) -> Iterator[str]:
+        """List the directories right below a prefix; see the port."""
+        start = f"{prefix.rstrip('/')}/" if prefix.strip("/") else ""
+        names = {file.key[len(start) :].partition("/") for file in self.list(start)}
+        yield from sorted({name for name, slash, _ in names if slash})
+
+    def write(self, key: str, data: bytes) -> None:
+        """Write a file; see the port."""
+        path = self._path(key)
+        self._writable()
+        with self._lock:
+            if path.is_dir() or any(parent.is_file() for parent in path.parents if parent != self._folder):
+                raise errors.InvalidError(f"{self._name(key)} is a directory, or lies below a file")
+            self._disk.write(path, data)
+
+    def delete(self, keys: Sequence[str]) -> Mapping[str, Outcome]:
+        """Delete many keys; see the port."""
+        return {key: self._delete(key) for key in keys}
+
+    def _delete(self, key: str) -> Outcome:
+        try:
+            path = self._path(key)
+            self._writable()
+            with self._lock:
+                return self._unlink(path)
+        except errors.ReprieveError as error:
+            return outcome_of(error)
+
+    def _unlink(self, path: Path) -> Outcome:
+        if not path.is_file():
+            return AlreadyGone()
+        self._disk.remove(path)
+        with suppress(OSError):  # a folder that cannot go is none of a key's business
+            for parent in path.parents:
+                if parent == self._folder or any(parent.iterdir()):
+                    break
+                parent.rmdir()
+        return Done()
+
+    def _bucket(self) -> None:
+        if not self._folder.is_dir():
+            raise errors.ContainerMissingError(f"the bucket {self._folder.name} is not there: {self._folder}")
+
+    def _path(self, key: str) -> Path:
+        """The file of a key, once the bucket is there. Raises ``InvalidError`` when it would lie outside."""
+        self._bucket()
+        full = checked_key(self._folder.name, _under(self._prefix, key))
+        path = self._folder / full
+        try:
+            if max(map(len, map(os.fsencode, path.parts))) > _NAME_LIMIT or len(os.fsencode(path)) > _PATH_LIMIT:
+                raise errors.InvalidError(f"{self._name(key)} is longer than the name of a file can be")
+            inside = path.resolve().is_relative_to(self._folder.resolve())
+        except (OSError, RuntimeError, ValueError) as error:
+            raise errors.InvalidError(f"{self._name(key)!r} is no key that a file can have: {error}") from error
+        if not inside or path.name.endswith(".tmp"):
+            why = "is the name of a leftover" if inside else "leads out of its bucket"
+            raise errors.InvalidError(f"{self._name(key)} {why}")
+        return path
+
+    def _files(self, base: Path) -> Iterator[Path]:
+        for path in walk(base, hidden=True):
+            if not path.name.endswith(".tmp") and path.resolve().is_relative_to(self._folder.resolve()):
+                yield path
+
+    def _writable(self) -> None:
+        if self._read_only:
+            raise errors.DeniedError(f"{self._folder} is open for reading only: nothing is written")
+
+    def _name(self, key: str) -> str:
+        return f"{self._folder.name}/{_under(self._prefix, key)}"
+
+
+def _refusal(error: OSError, name: str) -> errors.ReprieveError:
+    """What the operating system said about a file, in core's words."""
+    if isinstance(error, PermissionError):
+        return errors.DeniedError(f"{name}: {error.strerror}")
+    return errors.UnavailableError(f"{name}: {error.strerror or error}")
+
+
+class MemoryObjectStores:
+    """Object storage in memory.
+
+    ``buckets`` maps a bucket's name to its files by full key, and may be read and changed by a test. ``hook`` may let
+    any call fail; see ``Hook``. ``now`` dates what is written.
+    """
+
+    def __init__(
+        self,
+        buckets: Mapping[str, Mapping[str, bytes]] | None = None,
+        *,
+        hook: Hook = lambda *_call: None,
+        now: Callable[[], datetime] | None = None,
+    ) -> None:
+        self.buckets: dict[str, dict[str, bytes]] = {name: dict(files) for name, files in (buckets or {}).items()}
+        self.hook = hook
+        self._now = now
+        self._modified: dict[tuple[str, str], datetime] = {}
+        self._lock = threading.Lock()
+
+    def open(self, location: StorageLocation, *, credential: bytes | None = None) -> ObjectStore:
+        """Open a location; see the port."""
+        return _MemoryStore(self, checked_bucket(location), location.prefix.strip("/"))
+
+    def modified(self, bucket: str, key: str) -> datetime | None:
+        """When a file was written, where a clock was given."""
+        return self._modified.get((bucket, key))
+
+    def put(self, bucket: str, key: str, data: bytes) -> None:
+        """Put a file into a bucket that is there."""
+        with self._lock:
+            self.files(bucket)[key] = data
+            if self._now is not None:
+                self._modified[bucket, key] = self._now()
+
+    def take(self, bucket: str, key: str) -> Outcome:
+        """Take a file out of a bucket that is there."""
+        with self._lock:
+            return AlreadyGone() if self.files(bucket).pop(key, None) is None else Done()
+
+    def files(self, bucket: str) -> dict[str, bytes]:
+        """The files of a bucket by full key. Raises ``ContainerMissingError``."""
+        if bucket not in self.buckets:
+            raise errors.ContainerMissingError(f"the bucket {bucket} is not there")
+        return self.buckets[bucket]
+
+
+class _MemoryStore:
+    """One location in memory."""
+
+    def __init__(self, stores: MemoryObjectStores, bucket: str, prefix: str) -> None:
+        self._stores, self._bucket, self._prefix = stores, bucket, prefix
+
+    def read(self, key: str, *, limit: int) -> bytes:
+        """Read a file; see the port."""
+        full = self._begin("read", key)
+        data = self._stores.files(self._bucket).get(full)
+        if data is None:
+            raise errors.NotFoundError(f"{self._bucket}/{full} is not there")
+        if len(data) > limit:
+            raise errors.InvalidError(f"{self._bucket}/{full} is larger than the {limit} bytes that are allowed")
+        return data
+
+    def list(self, prefix: str) -> Iterator[FileInfo]:
+        """List the keys under a prefix; see the port."""
+        start = f"{self._prefix}/" if self._prefix else ""
+        self._stores.hook("list", self._bucket, start + prefix)
+        for full, data in sorted(self._stores.files(self._bucket).items()):
+            if full.startswith(start + prefix):
+                yield FileInfo(full[len(start) :], len(data), self._stores.modified(self._bucket, full))
+
+    def list_directories(self, prefix: str) -> Iterator[str]:
+        """List the directories right below a prefix; see the port."""
+        start = f"{prefix.rstrip('/')}/" if prefix.strip("/") else ""
+        names = {file.key[len(start) :].partition("/") for file in self.list(start)}
+        yield from sorted({name for name, slash, _ in names if slash})
+
+    def write(self, key: str, data: bytes) -> None:
+        """Write a file; see the port."""
+        self._stores.put(self._bucket, self._begin("write", key), data)
+
+    def delete(self, keys: Sequence[str]) -> Mapping[str, Outcome]:
+        """Delete many keys; see the port."""
+        return {key: self._delete(key) for key in keys}
+
+    def _delete(self, key: str) -> Outcome:
+        try:
+            return self._stores.take(self._bucket, self._begin("delete", key))
+        except errors.ReprieveError as error:
+            return outcome_of(error)
+
+    def _begin(self, operation: str, key: str) -> str:
+        self._stores.files(self._bucket)
+        full = checked_key(self._bucket, _under(self._prefix, key))
+        self._stores.hook(operation, self._bucket, full)
+        return full

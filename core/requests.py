@@ -1,0 +1,866 @@
+"""The life of a deletion request: ``elect`` who works, ``admit``, ``plan`` the stages, ``settle`` each, ``expired``.
+
+::
+
+    request ──admit──> Refused ──────────────────────────────> Processed, with the error
+       │                Deferred(until) ── later ──> admit
+       └──> Admitted ──plan──> snapshots ─> restores ─> bucketFiles ─> bucketMetadata ─> backup ─> siblings ─> requests
+                                   └── settle ──> Next | Completed | Retry(at) | Failed
+
+Guarantee: the pointer outlives the thing it points at (a stage starts only when everything before it is confirmed
+gone); a request touches only the backup of its UID; the same facts in any order give the same answer. Not guaranteed:
+that facts stay true while a stage runs; that is why the hold is asked again before each stage, and why each effect
+carries its own precondition.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections import Counter
+from collections.abc import Callable, Iterable
+from datetime import datetime, timedelta
+from typing import assert_never
+
+from attrs import evolve, field, frozen
+
+from reprieve.core.backups import (
+    EVEN_IN_PROGRESS,
+    RESTORE_UNFINISHED,
+    UNFINISHED,
+    Backup,
+    CsiContent,
+    DataMoverItem,
+    DeletionRequest,
+    Directory,
+    DirectoryUnreadable,
+    Inventory,
+    Item,
+    Layout,
+    ListAbsent,
+    ListCorrupt,
+    MetadataAbsent,
+    MetadataCorrupt,
+    MetadataPresent,
+    NativeSnapshot,
+    RepositorySnapshot,
+    RequestPhase,
+    RequestState,
+    Restore,
+    SnapshotLocation,
+    StorageLocation,
+)
+from reprieve.core.durations import format_duration
+from reprieve.core.holds import Free, Held, any_hold
+from reprieve.core.objects import is_object_name
+from reprieve.core.outcomes import (
+    AlreadyGone,
+    Conflict,
+    ContainerMissing,
+    Denied,
+    Done,
+    InUse,
+    Invalid,
+    Locked,
+    Outcome,
+    Pending,
+    Retryable,
+    Unknown,
+    is_gone,
+    message_of,
+)
+from reprieve.core.reasons import Reason
+from reprieve.core.steps import (
+    DeleteFile,
+    DeleteFiles,
+    DeleteObject,
+    DeleteRestore,
+    DeleteSnapshot,
+    EndRequest,
+    Step,
+    StepResult,
+    describe,
+)
+from reprieve.core.values import as_set, as_tuple, format_instant
+
+# How long a deferral waits before it looks again, where nothing tells when the obstacle ends. Watch events come sooner.
+LOOK_AGAIN = timedelta(minutes=1)
+LOOK_AGAIN_HELD = timedelta(hours=1)
+BACKOFF_FIRST = timedelta(seconds=30)
+BACKOFF_LAST = timedelta(minutes=15)
+DEFAULT_MAX_AGE = timedelta(hours=24)
+BUCKET_STAGE = "bucketFiles"
+NATIVE = "native snapshots"
+SHOWN_LIMIT = 80
+
+
+@frozen
+class Absent:
+    """The object was looked for, and it is not there."""
+
+
+@frozen
+class DeletionFacts:
+    """All that a decision about one request rests on.
+
+    ``handlers`` are the providers whose native snapshots a configured adapter can delete (``aws``); a kind of data that
+    ``plan`` has no step for is refused whatever they say. ``siblings`` are all other requests for the same backup,
+    those that have ended among them. ``layout`` is where the dialect's files lie; ``without_provider`` is its own
+    message for native snapshots that no provider is configured for, where it has one.
+    """
+
+    request: DeletionRequest
+    backup: Backup | Absent
+    location: StorageLocation | Absent
+    directory: Directory | DirectoryUnreadable
+    snapshot_locations: tuple[SnapshotLocation, ...] = field(default=(), converter=as_tuple)
+    restores: tuple[Restore, ...] = field(default=(), converter=as_tuple)
+    handlers: frozenset[str] = field(default=frozenset(), converter=as_set)
+    siblings: tuple[DeletionRequest, ...] = field(default=(), converter=as_tuple)
+    layout: Layout = field(factory=Layout)
+    without_provider: str = ""
+
+
+@frozen
+class Refused:
+    """The request ends ``Processed`` with this error; nothing is touched."""
+
+    reason: Reason
+    message: str
+
+
+@frozen
+class Deferred:
+    """The request stays as it is; look again at ``until``, or when something changes."""
+
+    reason: Reason
+    until: datetime
+    message: str = ""
+
+
+@frozen
+class Admitted:
+    """The deletion may go on: begun now, or resumed."""
+
+    reason: Reason = Reason.ADMITTED
+    message: str = ""
+
+
+Admission = Admitted | Deferred | Refused
+
+
+@frozen
+class Working:
+    """The request that works for its backup, and those that wait behind it, oldest first."""
+
+    request: DeletionRequest
+    waiting: tuple[DeletionRequest, ...] = field(default=(), converter=as_tuple)
+
+
+@frozen
+class Idle:
+    """No request of the backup has work left."""
+
+
+@frozen
+class Stage:
+    """Steps that run in parallel. ``decided`` are steps whose outcome is known already: they are never carried out."""
+
+    name: str
+    steps: tuple[Step, ...] = field(default=(), converter=as_tuple)
+    decided: tuple[StepResult, ...] = field(default=(), converter=as_tuple)
+
+
+@frozen
+class DeletionPlan:
+    """The stages in the order in which they must settle."""
+
+    stages: tuple[Stage, ...] = field(converter=as_tuple)
+
+    def after(self, stage: Stage) -> tuple[Stage, ...]:
+        """The stages that follow one of the plan's own."""
+        names = [each.name for each in self.stages]
+        return self.stages[names.index(stage.name) + 1 :]
+
+
+@frozen
+class StageOutcomes:
+    """What a stage of a plan came to. A step that has no result was not carried out (a stop came between)."""
+
+    plan: DeletionPlan
+    stage: Stage
+    results: tuple[StepResult, ...] = field(default=(), converter=as_tuple)
+
+
+@frozen
+class DeletionLimits:
+    """How often and how long a deletion is tried. Waiting and deferral do not count."""
+
+    attempts: int = 5
+    deadline: timedelta = timedelta(hours=1)
+
+
+@frozen
+class Next:
+    """Everything of the stage is gone: this stage follows."""
+
+    stage: Stage
+
+
+@frozen
+class Completed:
+    """Everything is gone."""
+
+
+@frozen
+class Retry:
+    """Come back at ``at``. ``errors`` go into the status now; ``state`` is what the annotation must say from now on."""
+
+    at: datetime
+    errors: tuple[str, ...] = field(default=(), converter=as_tuple)
+    state: RequestState = field(factory=RequestState)
+    reason: Reason = Reason.RETRYING
+
+
+@frozen
+class Failed:
+    """The request ends ``Processed`` with what is left.
+
+    ``restore_phase`` is the phase to give back to the backup; None when something was destroyed, or may have been.
+    """
+
+    errors: tuple[str, ...] = field(default=(), converter=as_tuple)
+    state: RequestState = field(factory=RequestState)
+    restore_phase: str | None = None
+
+
+Settlement = Next | Completed | Retry | Failed
+
+
+# Who works
+
+
+def elect(requests: Iterable[DeletionRequest]) -> Working | Idle:
+    """Choose among the requests of one backup: the one ``InProgress`` works, else the oldest. The others wait."""
+    unfinished = sorted((r for r in requests if r.phase is not RequestPhase.PROCESSED), key=_seniority)
+    running = [r for r in unfinished if r.phase is RequestPhase.IN_PROGRESS]
+    if not unfinished:
+        return Idle()
+    worker = (running or unfinished)[0]
+    return Working(worker, [r for r in unfinished if r is not worker])
+
+
+def _seniority(request: DeletionRequest) -> tuple[bool, float, str]:
+    created = request.meta.created
+    return (created is None, created.timestamp() if created else 0.0, request.meta.name)
+
+
+def bind(request: DeletionRequest, backup: Backup) -> bool:
+    """Whether a request that is bound to no UID yet may be bound to this backup: not when it is older than it."""
+    return not request.bound_uid and not _older(request, backup)
+
+
+def _older(request: DeletionRequest, backup: Backup) -> bool:
+    asked, made = request.meta.created, backup.meta.created
+    return asked is not None and made is not None and asked < made
+
+
+# Admission
+
+
+def admit(facts: DeletionFacts, inventory: Inventory, *, now: datetime) -> Admission:
+    """Decide whether a request's deletion may begin, or go on.
+
+    Refusals come before deferrals, so that whoever asked learns at once what waiting will not mend; only a location
+    that cannot be read comes earlier, as nothing more can be known. Messages are Velero's where it has one for the case
+    (source: Velero's deletion controller, steps 3 to 9).
+    """
+    checks: tuple[Callable[[], Refused | Deferred | None], ...] = (
+        lambda: _check_name(facts.request),
+        lambda: _check_record(facts),
+        lambda: _check_location(facts),
+        lambda: _check_reachable(facts, now),
+        lambda: _check_vanished(facts),
+        lambda: _check_metadata(facts),
+        lambda: _check_inventory(facts, inventory),
+        lambda: _check_hold(facts, now),
+        lambda: _check_restores(facts, now),
+    )
+    stops = (check() for check in checks)
+    return next((stop for stop in stops if stop is not None), _admitted(facts))
+
+
+def _admitted(facts: DeletionFacts) -> Admitted:
+    if _resumed(facts.request):
+        return Admitted(Reason.RESUMED, f"deletion of backup {facts.request.backup} goes on where it stopped")
+    return Admitted(
+        Reason.ADMITTED, f"backup {facts.request.backup} is deleted because {facts.request.meta.name} asked for it"
+    )
+
+
+def _resumed(request: DeletionRequest) -> bool:
+    return request.phase is RequestPhase.IN_PROGRESS
+
+
+def _check_name(request: DeletionRequest) -> Refused | None:
+    if request.name_fault:
+        return Refused(Reason.NAME_INVALID, request.name_fault)
+    if not request.backup:
+        return Refused(Reason.NAME_MISSING, "spec.backupName is required")
+    if not is_object_name(request.backup):
+        return Refused(
+            Reason.NAME_INVALID,
+            f"spec.backupName {_shown(request.backup)} is not a name that a backup can have: "
+            "at most 253 of a-z, 0-9, '-' and '.'",
+        )
+    return None
+
+
+def _shown(name: str) -> str:
+    head = name[:SHOWN_LIMIT]
+    return repr(name) if head == name else f"{head + '…'!r} ({len(name)} characters)"
+
+
+def _check_record(facts: DeletionFacts) -> Refused | None:
+    match facts.backup:
+        case Absent():
+            return None if _resumed(facts.request) and facts.request.state.location else _not_found()
+        case Backup() as backup:
+            return _check_identity(facts.request, backup) or _check_phase(facts.request, backup)
+        case _:
+            assert_never(facts.backup)
+
+
+def _not_found() -> Refused:
+    return Refused(Reason.BACKUP_NOT_FOUND, "backup not found")
+
+
+def _check_identity(request: DeletionRequest, backup: Backup) -> Refused | None:
+    # A label that was rewritten while the deletion ran does not turn it to another backup: label and state must agree.
+    others = sorted({request.bound_uid, request.state.uid} - {"", backup.meta.uid})
+    if others:
+        return Refused(
+            Reason.BACKUP_RECREATED,
+            f"backup was re-created since: the request is for UID {' and '.join(others)}, "
+            f"the backup has UID {backup.meta.uid}; ask again",
+        )
+    if not request.bound_uid and _older(request, backup):
+        return Refused(
+            Reason.BACKUP_RECREATED, "backup was re-created since: the request is older than the backup; ask again"
+        )
+    return None
+
+
+def _check_phase(request: DeletionRequest, backup: Backup) -> Refused | None:
+    if backup.phase in UNFINISHED and request.meta.annotations.get(EVEN_IN_PROGRESS) != "true":
+        return Refused(Reason.BACKUP_IN_PROGRESS, "backup is still in progress")
+    return None
+
+
+def _check_location(facts: DeletionFacts) -> Refused | None:
+    match facts.location:
+        case Absent():
+            name = location_name(facts) or "(none named)"
+            return Refused(Reason.LOCATION_NOT_FOUND, f"backup storage location {name} not found")
+        case StorageLocation() as location:
+            return _check_place(facts.request, location) or _check_writable(location)
+        case _:
+            assert_never(facts.location)
+
+
+def location_name(facts: DeletionFacts) -> str:
+    """The storage location that a deletion concerns: the record's, or the remembered one when the record is gone."""
+    return facts.backup.storage_location if isinstance(facts.backup, Backup) else facts.request.state.location or ""
+
+
+def _check_place(request: DeletionRequest, location: StorageLocation) -> Refused | None:
+    state = request.state
+    began = (state.location, state.bucket, state.prefix)
+    if None in began or began == (location.name, location.bucket, location.prefix):
+        return None
+    return Refused(
+        Reason.LOCATION_MOVED,
+        f"the deletion began in {state.location} ({state.bucket}/{state.prefix}), but the backup's location is now "
+        f"{location.name} ({location.bucket}/{location.prefix}): point it back, and ask again",
+    )
+
+
+def _check_writable(location: StorageLocation) -> Refused | None:
+    if location.read_only:
+        return Refused(
+            Reason.LOCATION_READ_ONLY,
+            f"cannot delete backup because backup storage location {location.name} is currently in read-only mode",
+        )
+    return None
+
+
+def _check_reachable(facts: DeletionFacts, now: datetime) -> Deferred | None:
+    name = location_name(facts)
+    if isinstance(facts.location, StorageLocation) and not facts.location.available:
+        why = f"cannot delete backup because backup storage location {name} is currently in Unavailable state"
+        return Deferred(Reason.LOCATION_UNAVAILABLE, now + LOOK_AGAIN, why)
+    if isinstance(facts.directory, DirectoryUnreadable):
+        why = f"backup storage location {name} cannot be read: {facts.directory.why}"
+        return Deferred(Reason.LOCATION_UNAVAILABLE, now + LOOK_AGAIN, why)
+    return None
+
+
+def _check_vanished(facts: DeletionFacts) -> Refused | None:
+    """A resumed deletion whose record is gone ends well only when the files went before it."""
+    if isinstance(facts.backup, Absent) and not isinstance(_metadata(facts), MetadataAbsent):
+        return Refused(Reason.RECORD_VANISHED, "the record vanished during deletion; ask again when it is back")
+    return None
+
+
+def _metadata(facts: DeletionFacts) -> MetadataPresent | MetadataAbsent | MetadataCorrupt:
+    return facts.directory.metadata if isinstance(facts.directory, Directory) else MetadataAbsent()
+
+
+def _check_metadata(facts: DeletionFacts) -> Refused | None:
+    metadata = _metadata(facts)
+    if isinstance(metadata, MetadataCorrupt):
+        return Refused(
+            Reason.METADATA_CORRUPT,
+            f"cannot tell whether {facts.layout.directory(facts.request.backup)} belongs to this backup: "
+            f"{metadata.why}; repair or remove {facts.layout.metadata_file} and ask again",
+        )
+    return None
+
+
+def owns_directory(facts: DeletionFacts) -> bool:
+    """Whether the bucket's directory is this record's: started at the same instant, or without metadata to tell.
+
+    A failed second backup of the same name, or a location that was pointed at another bucket, does not own it.
+    """
+    match _metadata(facts):
+        case MetadataPresent(started):
+            return isinstance(facts.backup, Backup) and facts.backup.started == started
+        case MetadataAbsent():
+            return True
+        case MetadataCorrupt():
+            return False
+        case _ as unmatched:
+            assert_never(unmatched)
+
+
+def _check_inventory(facts: DeletionFacts, inventory: Inventory) -> Refused | None:
+    if isinstance(facts.backup, Absent):
+        return None
+    if not owns_directory(facts):
+        return _check_stranger(facts.backup, inventory, facts.layout)
+    return (
+        _check_snapshot_locations(facts, inventory)
+        or _check_handlers(facts, inventory)
+        or _check_lists(facts, facts.backup, inventory)
+    )
+
+
+def _check_stranger(backup: Backup, inventory: Inventory, layout: Layout) -> Refused | None:
+    """A record that does not own its directory goes alone; not one that says it has data: its lists are elsewhere."""
+    claimed = backup.snapshots_completed + backup.csi_snapshots_completed + len(backup.legacy_snapshots)
+    outside = [item for item in inventory.items if not isinstance(item, NativeSnapshot)]
+    if claimed or outside:
+        return Refused(
+            Reason.NOT_THE_OWNER,
+            f"the files under {layout.directory(backup.name)} belong to another backup of that name, and this record "
+            f"says that it has {claimed} snapshots and {len(outside)} other items: point the location at the bucket "
+            "that has its lists, and ask again",
+        )
+    return None
+
+
+def _check_snapshot_locations(facts: DeletionFacts, inventory: Inventory) -> Refused | None:
+    known = {location.name for location in facts.snapshot_locations}
+    missing = sorted({s.location for s in _native(inventory)} - known)
+    if missing:
+        names = ", ".join(missing) or "(none named)"
+        return Refused(Reason.SNAPSHOT_LOCATION_NOT_FOUND, f"volume snapshot location {names} not found")
+    return None
+
+
+def _native(inventory: Inventory) -> list[NativeSnapshot]:
+    """The native snapshots that exist: one recorded with an empty id was never taken."""
+    return [item for item in inventory.items if isinstance(item, NativeSnapshot) and item.id]
+
+
+def _check_handlers(facts: DeletionFacts, inventory: Inventory) -> Refused | None:
+    providers = {location.name: location.provider for location in facts.snapshot_locations}
+    orphans = Counter(label for item in inventory.items for label in _orphan(item, providers, facts.handlers))
+    if not orphans:
+        return None
+    if facts.without_provider and any(kind == NATIVE for kind, _ in orphans):
+        return Refused(Reason.NO_ADAPTER, facts.without_provider)
+    parts = [f"{count} {kind} ({handler})" for (kind, handler), count in sorted(orphans.items())]
+    return Refused(
+        Reason.NO_ADAPTER,
+        f"the backup has data that no configured adapter can delete: {', '.join(parts)}; nothing was deleted, since "
+        "half a deletion would orphan it. Delete that data with the tool that made it, or configure its provider",
+    )
+
+
+def _orphan(item: Item, providers: dict[str, str], handlers: frozenset[str]) -> list[tuple[str, str]]:
+    """The kind and the handler of an item that nobody here can delete; nothing for what can be, or was never taken."""
+    match item:
+        case NativeSnapshot(id=snapshot, location=location):
+            provider = providers.get(location, "") or "no provider"
+            return [(NATIVE, provider)] if snapshot and provider not in handlers else []
+        case CsiContent():
+            return [("CSI snapshots", "CSI")]
+        case RepositorySnapshot(id=snapshot, uploader=uploader):
+            return [("repository snapshots", uploader or "restic")] if snapshot else []
+        case DataMoverItem():
+            return [("data-mover items", "data mover")]
+        case _:
+            assert_never(item)
+
+
+def _check_lists(facts: DeletionFacts, backup: Backup, inventory: Inventory) -> Refused | None:
+    corrupt = sorted(f"{t.key} cannot be read: {t.why}" for t in inventory.troubles if isinstance(t, ListCorrupt))
+    if corrupt:
+        return Refused(Reason.LIST_CORRUPT, f"error getting backup's volume snapshots: {'; '.join(corrupt)}")
+    if _lists_taken(facts):
+        return None
+    absent = sorted(t.key for t in inventory.troubles if isinstance(t, ListAbsent))
+    if absent and backup.snapshots_completed + backup.csi_snapshots_completed:
+        return Refused(
+            Reason.LIST_MISSING,
+            f"the record says that {backup.snapshots_completed} native and {backup.csi_snapshots_completed} CSI "
+            f"snapshots were completed, but {absent[0]} is not in the bucket: without the list they would be leaked",
+        )
+    return None
+
+
+def _lists_taken(facts: DeletionFacts) -> bool:
+    """Whether a deletion of this backup has begun with its files: by then what the lists name was confirmed gone.
+
+    An earlier request that failed among the files tells it as well; else nobody could ever ask again for the rest.
+    """
+    begun = [facts.request, *siblings_of_one_backup(facts)]
+    return any(r.state.stage == BUCKET_STAGE for r in begun if r.phase is not RequestPhase.NEW)
+
+
+def _check_hold(facts: DeletionFacts, now: datetime) -> Deferred | None:
+    return hold_stop(facts.backup, facts.directory, now=now)
+
+
+def hold_stop(backup: Backup | Absent, directory: Directory | DirectoryUnreadable, *, now: datetime) -> Deferred | None:
+    """Ask the hold of a record and of its directory; None when neither holds.
+
+    Asked at admission and again before each stage.
+    """
+    annotations = [backup.meta.annotations] if isinstance(backup, Backup) else []
+    mirrored = [directory.hold] if isinstance(directory, Directory) else []
+    match any_hold([*annotations, *mirrored], now=now):
+        case Held(until=until) as hold:
+            return Deferred(Reason.HELD, until or now + LOOK_AGAIN_HELD, f"backup is {hold.sentence()}")
+        case Free():
+            return None
+        case _ as unmatched:
+            assert_never(unmatched)
+
+
+def _check_restores(facts: DeletionFacts, now: datetime) -> Deferred | None:
+    running = sorted(r.ref.name for r in _own_restores(facts) if r.phase in RESTORE_UNFINISHED)
+    if running and not isinstance(facts.backup, Absent):
+        return Deferred(
+            Reason.RESTORE_RUNNING, now + LOOK_AGAIN, f"restore {', '.join(running)} of the backup is still running"
+        )
+    return None
+
+
+def _own_restores(facts: DeletionFacts) -> list[Restore]:
+    return [restore for restore in facts.restores if restore.backup == facts.request.backup]
+
+
+# The plan
+
+
+def plan(facts: DeletionFacts, inventory: Inventory) -> DeletionPlan:
+    """Order what an admitted request deletes. Stages without a step are left out.
+
+    Things go before the lists that name them, the metadata file after all other files, the record after its files, the
+    working request after all others: as long as it is there, the deletion can be resumed.
+    """
+    data = _data_stages(facts, inventory) if owns_directory(facts) else []
+    stages = [*data, *_record_stage(facts), *_request_stages(facts)]
+    return DeletionPlan([stage for stage in stages if stage.steps or stage.decided])
+
+
+def _record_stage(facts: DeletionFacts) -> list[Stage]:
+    return [Stage("backup", [DeleteObject(facts.backup.ref)])] if isinstance(facts.backup, Backup) else []
+
+
+def _data_stages(facts: DeletionFacts, inventory: Inventory) -> list[Stage]:
+    if isinstance(facts.backup, Absent):
+        return []  # admitted only when the metadata is gone, and that goes last
+    location, name, layout = location_name(facts), facts.request.backup, facts.layout
+    directory, metadata = layout.directory(name), layout.metadata_key(name)
+    restores = sorted(_own_restores(facts), key=lambda restore: restore.ref)
+    return [
+        _snapshot_stage(facts, inventory),
+        Stage("restores", [DeleteRestore(r.ref, location, layout.restore_prefix(name, r.ref.name)) for r in restores]),
+        Stage(BUCKET_STAGE, [DeleteFiles(location, directory, metadata)]),
+        Stage("bucketMetadata", [DeleteFile(location, metadata)]),
+    ]
+
+
+def _snapshot_stage(facts: DeletionFacts, inventory: Inventory) -> Stage:
+    locations = {location.name: location for location in facts.snapshot_locations}
+    steps: set[DeleteSnapshot] = set()
+    faults: dict[DeleteSnapshot, Invalid] = {}
+    for snapshot in sorted(_native(inventory), key=lambda s: (s.location, s.id, s.zone)):
+        location = locations[snapshot.location]
+        step = DeleteSnapshot(location.provider, snapshot.id, location.name)
+        steps.add(step)
+        if isinstance(fault := misplaced(snapshot, location), Invalid):
+            faults.setdefault(step, fault)
+    order = sorted(steps, key=lambda s: (s.location, s.id))
+    return Stage(
+        "snapshots", [s for s in order if s not in faults], [StepResult(s, faults[s]) for s in order if s in faults]
+    )
+
+
+@frozen
+class InPlace:
+    """Nothing says that the snapshot lies elsewhere."""
+
+
+def misplaced(snapshot: NativeSnapshot, location: SnapshotLocation) -> Invalid | InPlace:
+    """Tell a snapshot that cannot be in its location's region: AWS would answer "not found", as if it were deleted.
+
+    Asked for every snapshot before any store is called. Rule: an AWS zone is its region's name and something that does
+    not go on as a number (``us-east-1a``, ``us-west-2-lax-1a``).
+    """
+    region, zone = location.region, snapshot.zone
+    if location.provider != "aws" or not region or not zone:
+        return InPlace()
+    if zone.startswith(region) and not zone[len(region) :][:1].isdigit():
+        return InPlace()
+    return Invalid(
+        f"its volume was in zone {zone}, which is not in region {region} of snapshot location {location.name}: "
+        "there it would pass for deleted"
+    )
+
+
+def _request_stages(facts: DeletionFacts) -> list[Stage]:
+    others = sorted({r.ref for r in siblings_of_one_backup(facts)} - {facts.request.ref})
+    return [Stage("siblings", [EndRequest(ref) for ref in others]), Stage("requests", [EndRequest(facts.request.ref)])]
+
+
+def siblings_of_one_backup(facts: DeletionFacts) -> tuple[DeletionRequest, ...]:
+    """The other requests that are bound to the same UID, by name: they end with this one, Completed or Failed."""
+    uid = facts.backup.meta.uid if isinstance(facts.backup, Backup) else facts.request.bound_uid
+    bound = (r for r in facts.siblings if uid and r.bound_uid == uid)
+    return tuple(sorted(bound, key=lambda r: r.ref))
+
+
+# Settling a stage
+
+
+def begin(facts: DeletionFacts, *, now: datetime) -> RequestState:
+    """The state to write in the patch that makes a request ``InProgress``: whom it deletes, where, and the old phase.
+
+    A resumed request keeps its state, and learns where it works if it did not know. What hands wrote into the state of
+    a request that is not at work counts for nothing.
+    """
+    state = facts.request.state
+    if _resumed(facts.request) and state.uid:
+        return _at_work_again(state if state.location is not None else _placed(state, facts), now)
+    uid = facts.backup.meta.uid if isinstance(facts.backup, Backup) else facts.request.bound_uid
+    fresh = _placed(RequestState(uid=uid, first_attempt=now), facts)
+    if _lists_taken(facts):
+        return evolve(fresh, stage=BUCKET_STAGE)
+    return evolve(fresh, previous_phase=facts.backup.phase if isinstance(facts.backup, Backup) else None)
+
+
+def _placed(state: RequestState, facts: DeletionFacts) -> RequestState:
+    match facts.location:
+        case StorageLocation(name=name, bucket=bucket, prefix=prefix):
+            return evolve(state, location=name, bucket=bucket, prefix=prefix)
+        case Absent():
+            return state
+        case _:
+            assert_never(facts.location)
+
+
+def _at_work_again(state: RequestState, now: datetime) -> RequestState:
+    """Note that a pass has begun, so that a crash in it can be told from a pause.
+
+    After a lock or a deferral the deadline starts anew. A pass that may have taken files away before it was cut off
+    leaves no phase to give back.
+    """
+    if state.stage == BUCKET_STAGE:
+        state = evolve(state, previous_phase=None)
+    if state.reason in _PAUSES:
+        return evolve(state, reason=None, next_attempt=None, first_attempt=now)
+    return evolve(state, reason=None, next_attempt=None) if state.reason == Reason.RETRYING.value else state
+
+
+_PAUSES = frozenset(
+    reason.value for reason in (Reason.LOCKED, Reason.HELD, Reason.RESTORE_RUNNING, Reason.LOCATION_UNAVAILABLE)
+)
+
+
+def postpone(state: RequestState, deferred: Deferred) -> RequestState:
+    """The state to write, once, when a request that is at work is deferred: that time does not count.
+
+    In the middle of a pass (no reason is noted) something may be gone already: then there is no phase to give back.
+    """
+    phase = None if state.reason is None else state.previous_phase
+    return evolve(state, reason=deferred.reason.value, next_attempt=None, previous_phase=phase)
+
+
+def phase_after_refusal(request: DeletionRequest) -> str | None:
+    """The phase to give back to a backup whose deletion is refused; None when it must stay as it is.
+
+    Between two passes the state tells whether anything was destroyed. A pass that was cut off in the middle tells
+    nothing, and then the phase stays ``Deleting``: a backup that may not be whole must not look whole.
+    """
+    paused = request.state.reason in {Reason.RETRYING.value, *_PAUSES}
+    return request.state.previous_phase if _resumed(request) and paused else None
+
+
+def settle(facts: DeletionFacts, outcomes: StageOutcomes, *, now: datetime, limits: DeletionLimits) -> Settlement:
+    """Judge a stage by its outcomes: go on, come back, or give up.
+
+    Final outcomes (Denied, Invalid, ContainerMissing) end the request once every step of the stage had its turn.
+    Retried are Retryable, Conflict, InUse and Unknown, each counted as one attempt a pass. Pending and Locked are
+    waited for and not counted. A stage that was stopped half way is taken up again at once. The request in
+    ``facts`` carries the state that was last written.
+    """
+    results = _all_results(outcomes)
+    state = _mark_destroyed(facts.request.state, outcomes)
+    kind = max((_kind(result.outcome) for result in results), default=_GONE)
+    if _untried(outcomes):
+        return _wait(state, results, now)
+    if kind == _GONE:
+        following = outcomes.plan.after(outcomes.stage)
+        return Next(following[0]) if following else Completed()
+    if kind == _FINAL:
+        return _fail(state, _errors(results), now)
+    if kind == _COUNTED:
+        return _retry(facts, state, results, now, limits)
+    return _wait(state, results, now)
+
+
+_GONE, _WAITING, _COUNTED, _FINAL = range(4)
+
+
+def _kind(outcome: Outcome) -> int:
+    match outcome:
+        case Done() | AlreadyGone():
+            return _GONE
+        case Pending() | Locked():
+            return _WAITING
+        case Retryable() | Conflict() | InUse() | Unknown():
+            return _COUNTED
+        case Denied() | Invalid() | ContainerMissing():
+            return _FINAL
+        case _:
+            assert_never(outcome)
+
+
+def _all_results(outcomes: StageOutcomes) -> list[StepResult]:
+    known = {result.step: result for result in (*outcomes.stage.decided, *outcomes.results)}
+    return [*known.values(), *(StepResult(s, Pending(timedelta(0), "not tried yet")) for s in _untried(outcomes))]
+
+
+def _untried(outcomes: StageOutcomes) -> list[Step]:
+    tried = {result.step for result in outcomes.results}
+    return [step for step in outcomes.stage.steps if step not in tried]
+
+
+def _mark_destroyed(state: RequestState, outcomes: StageOutcomes) -> RequestState:
+    """Forget the previous phase once something may be gone: it is never given back to a backup that is not whole.
+
+    What was gone already counts as well: after a crash nobody can tell it from what the crashed run deleted. When the
+    bucket stage is known to have changed nothing, its mark is taken back.
+    """
+    later = outcomes.plan.stages[0].name != outcomes.stage.name
+    if state.previous_phase is None or later or any(_may_be_gone(result) for result in outcomes.results):
+        return evolve(state, previous_phase=None)
+    return evolve(state, stage=None) if outcomes.stage.name == BUCKET_STAGE else state
+
+
+def _may_be_gone(result: StepResult) -> bool:
+    """Whether a step took something away, or may have: one of many parts that failed did, unless it says otherwise."""
+    parts = isinstance(result.step, DeleteFiles | DeleteRestore)
+    return is_gone(result.outcome) or isinstance(result.outcome, Pending) or (parts and not result.intact)
+
+
+def _errors(results: list[StepResult]) -> list[str]:
+    failed = [r for r in results if _kind(r.outcome) in {_COUNTED, _FINAL} or isinstance(r.outcome, Locked)]
+    return sorted(f"error deleting {describe(r.step)}: {message_of(r.outcome)}" for r in failed)
+
+
+def _fail(state: RequestState, errors: list[str], now: datetime) -> Failed:
+    ended = evolve(state, finished_at=now, next_attempt=None, reason=Reason.FAILED.value)
+    return Failed(errors, ended, state.previous_phase)
+
+
+def _retry(
+    facts: DeletionFacts, state: RequestState, results: list[StepResult], now: datetime, limits: DeletionLimits
+) -> Retry | Failed:
+    attempts = state.attempts + 1
+    # After a wait the deadline's clock starts anew: waiting does not count.
+    waited = state.reason == Reason.PENDING.value
+    first = now if waited or state.first_attempt is None else min(state.first_attempt, now)
+    counted = evolve(state, attempts=attempts, first_attempt=first)
+    at = now + _pause(facts.request.meta.uid, attempts, results)
+    if attempts >= limits.attempts or at - first > limits.deadline:
+        return _fail(counted, [*_errors(results), _gave_up(attempts, first, limits)], now)
+    return Retry(at, _errors(results), evolve(counted, next_attempt=at, reason=Reason.RETRYING.value), Reason.RETRYING)
+
+
+def _gave_up(attempts: int, first: datetime, limits: DeletionLimits) -> str:
+    return (
+        f"gave up after {attempts} of {limits.attempts} attempts since {format_instant(first)} "
+        f"(deadline {format_duration(limits.deadline)}): mend the cause and ask again"
+    )
+
+
+def _pause(uid: str, attempts: int, results: list[StepResult]) -> timedelta:
+    asked = max((r.outcome.after for r in results if isinstance(r.outcome, Retryable)), default=timedelta(0))
+    return max(asked, backoff(uid, attempts))
+
+
+def backoff(uid: str, attempt: int) -> timedelta:
+    """How long to pause after the n-th failed attempt (from 1): doubling from 30 s to 15 min, less up to a fifth.
+
+    The jitter comes from a hash of the request's UID and the attempt: spread, and yet the same at every look.
+    """
+    whole: timedelta = min(BACKOFF_FIRST * 2 ** min(attempt - 1, 20), BACKOFF_LAST)
+    spread = hashlib.sha256(f"{uid}/{attempt}".encode()).digest()[0] / 255
+    return whole * (1 - spread / 5)
+
+
+def _wait(state: RequestState, results: list[StepResult], now: datetime) -> Retry:
+    locked = [r.outcome for r in results if isinstance(r.outcome, Locked)]
+    pending = [r.outcome for r in results if isinstance(r.outcome, Pending)]
+    times = [now + p.after for p in pending] + [_unlocks(lock, now) for lock in locked]
+    reason = Reason.LOCKED if locked else Reason.PENDING
+    at = min(times)
+    return Retry(at, _errors(results), evolve(state, next_attempt=at, reason=reason.value), reason)
+
+
+def _unlocks(lock: Locked, now: datetime) -> datetime:
+    """When to ask a locked thing again; one that is locked past its own date is no reason to ask without a pause."""
+    if lock.until is None:
+        return now + LOOK_AGAIN_HELD
+    return lock.until if lock.until > now else now + LOOK_AGAIN
+
+
+# The end
+
+
+def expired(request: DeletionRequest, *, now: datetime, max_age: timedelta = DEFAULT_MAX_AGE) -> bool:
+    """Whether a processed request has served its time: ``max_age`` since it finished, or was created if not ours.
+
+    The boundary counts, and whether the backup still exists does not (source: Velero's deletion controller, step 2).
+    """
+    since = expires_from(request)
+    return request.phase is RequestPhase.PROCESSED and since is not None and now - since >= max_age
+
+
+def expires_from(request: DeletionRequest) -> datetime | None:
+    """The instant from which a processed request's age counts; None when it has neither."""
+    return request.state.finished_at or request.meta.created

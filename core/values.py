@@ -1,0 +1,104 @@
+"""Building blocks of every core value: a frozen mapping, instants as RFC 3339 text, and the way to plain data.
+
+Guarantee: values are immutable and compare by content; equal content gives equal plain data.
+Not guaranteed: that plain data tells every type apart by itself; ``plain`` knows the way back.
+"""
+
+from __future__ import annotations
+
+import enum
+from collections.abc import Iterable, Iterator, Mapping
+from datetime import UTC, datetime, timedelta
+from typing import Any, TypeVar
+
+import attrs
+
+K = TypeVar("K")
+V_co = TypeVar("V_co", covariant=True)
+
+
+class FrozenMap(Mapping[K, V_co]):
+    """An immutable, hashable mapping that keeps its keys sorted, so that equal content gives equal bytes."""
+
+    __slots__ = ("_items",)
+
+    def __init__(self, items: Mapping[K, V_co] | None = None) -> None:
+        """Take a copy of ``items``; later changes of the original are not seen."""
+        pairs = sorted((items or {}).items(), key=lambda pair: str(pair[0]))
+        self._items: dict[K, V_co] = dict(pairs)
+
+    def __getitem__(self, key: K) -> V_co:
+        return self._items[key]
+
+    def __iter__(self) -> Iterator[K]:
+        return iter(self._items)
+
+    def __len__(self) -> int:
+        return len(self._items)
+
+    def __hash__(self) -> int:
+        return hash(tuple(self._items.items()))
+
+    def __repr__(self) -> str:
+        return repr(self._items)
+
+
+def string_map(items: Mapping[str, str] | None) -> FrozenMap[str, str]:
+    """Converter for attrs fields: any mapping of strings (or nothing) becomes a ``FrozenMap``."""
+    return items if isinstance(items, FrozenMap) else FrozenMap(items)
+
+
+def as_tuple(items: Iterable[Any]) -> tuple[Any, ...]:
+    """Converter for attrs fields: any iterable becomes a tuple (``tuple`` itself tells a type checker too little)."""
+    return tuple(items)
+
+
+def as_set(items: Iterable[Any]) -> frozenset[Any]:
+    """Converter for attrs fields: any iterable becomes a frozen set."""
+    return frozenset(items)
+
+
+def parse_instant(text: object) -> datetime | None:
+    """Read an RFC 3339 instant, to UTC; None for anything else, an instant without an offset included."""
+    if not isinstance(text, str):
+        return None
+    try:
+        instant = datetime.fromisoformat(text.strip())
+        return instant.astimezone(UTC) if instant.tzinfo is not None else None
+    except (ValueError, OverflowError):
+        return None
+
+
+def format_instant(instant: datetime) -> str:
+    """Write an instant as Kubernetes does: UTC, a trailing Z, fractions only where there are some."""
+    return instant.astimezone(UTC).isoformat().replace("+00:00", "Z")
+
+
+def to_plain(value: Any) -> Any:
+    """Turn a core value into dicts, lists, strings, numbers and booleans.
+
+    An attrs class becomes a dict with its name as ``type``; a field that is called ``type`` goes under ``type_``.
+    """
+    match value:
+        case enum.Enum():
+            return value.value
+        case datetime():
+            return format_instant(value)
+        case timedelta():
+            return value.total_seconds()
+        case Mapping():
+            return {str(key): to_plain(item) for key, item in value.items()}
+        case frozenset() | set():
+            return sorted((to_plain(item) for item in value), key=repr)
+        case tuple() | list():
+            return [to_plain(item) for item in value]
+        case _ if attrs.has(type(value)):
+            fields = {plain_name(f.name): to_plain(getattr(value, f.name)) for f in attrs.fields(type(value))}
+            return {"type": type(value).__name__, **fields}
+        case _:
+            return value
+
+
+def plain_name(field: str) -> str:
+    """The key of a field in plain data; ``type`` is taken by the name of the class."""
+    return "type_" if field == "type" else field

@@ -1,0 +1,75 @@
+"""Bootstrap: from configuration and options to adapters, by plain constructors.
+
+The only place that knows every adapter.
+
+Guarantee: an SDK is imported only when something of its adapter is used, and a missing extra is named. Opening a
+world makes no change to it, but that a writable local folder is locked and its left-over temporary files are removed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from datetime import UTC, datetime
+from pathlib import Path
+
+from reprieve.entrypoints.configuration import PROVIDERS, Configuration, load_configuration
+from reprieve.entrypoints.world import MissingExtraError, World
+
+
+@contextmanager
+def open_local(
+    directory: Path, *, config: Path | None, read_only: bool, now: datetime | None = None, collect_absent: bool = False
+) -> Iterator[World]:
+    """Open a cluster in a directory. Raises ``ReprieveError`` for a folder or a configuration that cannot be used.
+
+    ``now`` stands still as the cluster's time; without it the cluster has the real time. ``collect_absent``: owners
+    that were absent from the start count for the garbage collector.
+    """
+    with _extra("cli"):
+        from reprieve.adapters.local import LocalFolder, MemoryEvents
+    configuration = _local_configuration(directory, config)
+    clock = (lambda: now) if now is not None else (lambda: datetime.now(UTC))
+    with LocalFolder(
+        directory, read_only=read_only, now=clock, collect_absent=collect_absent, providers=configuration.providers
+    ) as folder:
+        stores, events = folder.snapshot_stores, MemoryEvents()
+        yield World(configuration, folder.cluster, folder.object_stores, stores, events, local=True)
+
+
+def _local_configuration(directory: Path, config: Path | None) -> Configuration:
+    path = config or directory / "reprieve.yaml"
+    return load_configuration(path) if config or path.exists() else Configuration()
+
+
+@contextmanager
+def open_kubernetes(*, kubeconfig: Path | None, context: str, config: Path | None) -> Iterator[World]:
+    """Open a Kubernetes cluster by kubeconfig, or from within a pod. Raises ``ReprieveError``."""
+    configuration = load_configuration(config) if config else Configuration()
+    with _extra("k8s"):
+        from reprieve.adapters.k8s.client import connect
+        from reprieve.adapters.k8s.events import KubernetesEvents
+    from reprieve.adapters.cloud.buckets import CloudObjectStores
+    from reprieve.adapters.cloud.stores import CloudSnapshotStores
+
+    with ExitStack() as stack:
+        cluster = connect(kubeconfig=str(kubeconfig or ""), context=context)
+        stack.callback(cluster.close)
+        events = KubernetesEvents(cluster)
+        stack.callback(events.close)
+        snapshots = CloudSnapshotStores(
+            providers=PROVIDERS if configuration.providers is None else configuration.providers
+        )
+        yield World(configuration, cluster, CloudObjectStores(), snapshots, events)
+
+
+@contextmanager
+def _extra(name: str) -> Iterator[None]:
+    """Name the extra that brings a library which is not there."""
+    try:
+        yield
+    except ModuleNotFoundError as fault:
+        if (fault.name or "").startswith("reprieve"):
+            raise
+        hint = f"{fault.name} is not installed: pip install 'reprieve[{name}]'"
+        raise MissingExtraError(hint) from fault

@@ -1,0 +1,147 @@
+"""Options that the commands share, and how they become a world to work on."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any, TypeVar, cast
+
+import attrs
+import click
+from attrs import frozen
+
+from reprieve.core.values import parse_instant
+from reprieve.entrypoints.configuration import BackupsOff
+from reprieve.entrypoints.world import World
+
+F = TypeVar("F", bound=Callable[..., Any])
+
+
+class Instant(click.ParamType[datetime]):
+    """An RFC 3339 instant with an offset."""
+
+    name = "time"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> datetime:
+        """Read the instant, or fail with an example."""
+        instant = value if isinstance(value, datetime) else parse_instant(value)
+        if instant is None:
+            self.fail(f"{value!r} is not an RFC 3339 time with an offset, such as 2026-03-01T12:00:00Z", param, ctx)
+        return instant
+
+
+@frozen
+class Target:
+    """What a command works on: a local folder or a cluster, the configuration, the namespace, the time."""
+
+    local: Path | None
+    kubeconfig: Path | None
+    context: str
+    config: Path | None
+    namespace: str
+    at: datetime | None
+    collect_absent: bool = False
+
+    @property
+    def now(self) -> datetime:
+        """The time of all decisions of this command."""
+        return self.at or datetime.now(UTC)
+
+    @contextmanager
+    def open(self, *, read_only: bool) -> Iterator[World]:
+        """Open it. Raises ``ReprieveError``."""
+        from reprieve.entrypoints import bootstrap
+
+        if self.local is not None:
+            opened = bootstrap.open_local(
+                self.local,
+                config=self.config,
+                read_only=read_only,
+                now=self.at,
+                collect_absent=self.collect_absent,
+            )
+        else:
+            opened = bootstrap.open_kubernetes(kubeconfig=self.kubeconfig, context=self.context, config=self.config)
+        with opened as world:
+            yield self._in_namespace(world)
+
+    def _in_namespace(self, world: World) -> World:
+        backups = world.configuration.backups
+        if not self.namespace or isinstance(backups, BackupsOff):
+            return world
+        backups = attrs.evolve(backups, namespace=self.namespace)
+        return attrs.evolve(world, configuration=attrs.evolve(world.configuration, backups=backups))
+
+
+def target_options(command: F) -> F:
+    """Add the options that say what to work on; the command gets one ``target``."""
+    file = click.Path(exists=True, dir_okay=False, path_type=Path)
+    folder = click.Path(exists=True, file_okay=False, path_type=Path)
+
+    def gather(
+        *args: Any,
+        local: Path | None,
+        kubeconfig: Path | None,
+        context: str,
+        config: Path | None,
+        namespace: str,
+        now: datetime | None,
+        collect_absent: bool,
+        **options: Any,
+    ) -> Any:
+        if now is not None and local is None:
+            raise click.UsageError("--now goes with --local only: a cluster has its own clock")
+        if collect_absent and local is None:
+            raise click.UsageError("--collect-absent goes with --local only: it is about the folder's own collector")
+        target = Target(local, kubeconfig, context, config, namespace, now, collect_absent)
+        return command(*args, target=target, **options)
+
+    decorators: list[Callable[[Any], Any]] = [
+        click.option("--local", type=folder, metavar="DIR", help="Work on a cluster in a folder."),
+        click.option("--kubeconfig", type=file, help="Kubeconfig; the default is kubectl's, or the pod's own account."),
+        click.option("--context", default="", help="Context of the kubeconfig."),
+        click.option("--config", type=file, help="Configuration; in a local folder the default is DIR/reprieve.yaml."),
+        click.option("--namespace", "-n", default="", help="Namespace of the backups, or of what is named."),
+        click.option("--now", type=Instant(), help="The time of all decisions (with --local)."),
+        click.option(
+            "--collect-absent",
+            is_flag=True,
+            help="Let the folder's garbage collector act on owners that are absent from the start (with --local).",
+        ),
+    ]
+    gather.__doc__ = command.__doc__
+    gather.__click_params__ = getattr(command, "__click_params__", [])  # type: ignore[attr-defined]
+    wrapped: Any = gather
+    for decorate in reversed(decorators):
+        wrapped = decorate(wrapped)
+    return cast("F", wrapped)
+
+
+def output_option(command: F) -> F:
+    """Add ``-o table|json|yaml``."""
+    choice = click.Choice(["table", "json", "yaml"])
+    return click.option("-o", "--output", type=choice, default="table", show_default=True, help="Output format.")(
+        command
+    )
+
+
+def confirm_option(command: F) -> F:
+    """Add ``--confirm``."""
+    option: Any = click.option("--confirm", is_flag=True, help="Do not ask.")
+    decorated: F = option(command)
+    return decorated
+
+
+def ask(question: str) -> bool:
+    """Ask on the terminal until the answer is y or n. Raises ``click.UsageError`` when nobody can answer."""
+    while True:
+        click.echo(f"{question} (Y/N)? ", nl=False, err=True)
+        answer: str = sys.stdin.readline()
+        if not answer:
+            click.echo(err=True)
+            raise click.UsageError("nobody answered the question: use --confirm to go on without it")
+        if answer.strip().lower() in {"y", "n"}:
+            return answer.strip().lower() == "y"

@@ -1,0 +1,42 @@
+"""``reprieve plan``: what ``run`` would do now. Nothing is applied, nothing is written."""
+
+from __future__ import annotations
+
+import threading
+
+import click
+
+from reprieve.entrypoints.cli import render
+from reprieve.entrypoints.cli.logs import configure_logging
+from reprieve.entrypoints.cli.options import Target, output_option, target_options
+from reprieve.entrypoints.cli.root import ERROR, NOT_DONE, PENDING_CHANGES
+from reprieve.entrypoints.controller.build import build_controllers
+from reprieve.entrypoints.controller.decisions import Standing
+from reprieve.entrypoints.controller.runtime import Report, plan_once
+
+
+@click.command(short_help="Show what run would do now.")
+@click.option("--controllers", default="", help="Only these, separated by commas.")
+@output_option
+@target_options
+def command(*, target: Target, output: str, controllers: str) -> int:
+    """Show what run would do now: verdict, object, reason and steps. Nothing is applied."""
+    configure_logging("warning")
+    names = [name for name in controllers.split(",") if name]
+    with target.open(read_only=True) as world:
+        built = build_controllers(world, names=names, stop=threading.Event())
+        try:
+            report = plan_once(built.reconcilers, now=target.now)
+        finally:
+            built.close()
+    render.decisions(report, output)
+    return exit_code(report)
+
+
+def exit_code(report: Report) -> int:
+    """1 for a failure, 3 for what is refused or waits, 2 for pending changes."""
+    if report.standing is Standing.FAILED:
+        return ERROR
+    if report.standing is Standing.WAITING:
+        return NOT_DONE
+    return PENDING_CHANGES if any(decision.changes for decision in report.decisions) else 0

@@ -1,0 +1,92 @@
+"""The root command: finds subcommands by name, turns errors into messages and exit codes.
+
+Exit codes, the first that holds: 1 error, 3 something was refused or waits, 2 changes are pending, 0.
+"""
+
+from __future__ import annotations
+
+import importlib
+import os
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+import click
+
+ERROR, PENDING_CHANGES, NOT_DONE = 1, 2, 3
+
+COMMANDS = {
+    "demo": ("reprieve.entrypoints.cli.demo", "Show the main job on a sample folder, in a minute."),
+    "run": ("reprieve.entrypoints.cli.run", "Run the controllers, on and on or once."),
+    "plan": ("reprieve.entrypoints.cli.plan", "Show what run would do now; nothing is applied."),
+    "backup": ("reprieve.entrypoints.cli.backup", "List, describe and delete backups."),
+}
+
+
+class LazyGroup(click.Group):
+    """A group that loads a subcommand's module only when that subcommand is called."""
+
+    def list_commands(self, ctx: click.Context) -> list[str]:  # noqa: ARG002 - click asks for it
+        """Name the subcommands in the order of the table."""
+        return list(COMMANDS)
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:  # noqa: ARG002 - click asks for it
+        """Load one subcommand."""
+        if cmd_name not in COMMANDS:
+            return None
+        command: click.Command = importlib.import_module(COMMANDS[cmd_name][0]).command
+        return command
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:  # noqa: ARG002 - click asks for it
+        """List the subcommands with their lines, without loading them."""
+        with formatter.section("Commands"):
+            formatter.write_dl([(name, line) for name, (_, line) in COMMANDS.items()])
+
+
+@click.group(
+    cls=LazyGroup,
+    context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 110},
+    help="Deletion that is safe: a thing is deleted only because somebody asked for it, by name and UID.",
+    epilog="Options stand after the command words. Exit codes: 1 error, 3 refused or waiting, 2 changes pending, 0.",
+)
+def root() -> None:
+    """Hold the subcommands."""
+
+
+def run(arguments: Sequence[str]) -> int:
+    """Run the command; tells the exit code. Every error ends here, as a message."""
+    try:
+        code = root.main(args=list(arguments), prog_name=_prog_name(), standalone_mode=False)
+        sys.stdout.flush()
+    except click.exceptions.NoArgsIsHelpError as fault:
+        click.echo(fault.ctx.get_help(), err=True)
+        return ERROR
+    except click.ClickException as fault:
+        fault.show()
+        return ERROR
+    except (click.Abort, KeyboardInterrupt):
+        click.echo("reprieve: interrupted; nothing more was done", err=True)
+        return ERROR
+    except BrokenPipeError:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return ERROR
+    except Exception as fault:  # noqa: BLE001 - the last place where an error can become a message
+        return _report(fault)
+    return code if isinstance(code, int) else 0
+
+
+def _report(fault: Exception) -> int:
+    from reprieve.core.errors import ReprieveError  # here, since --help needs nothing of core
+
+    if isinstance(fault, ReprieveError):
+        click.echo(f"reprieve: error: {fault}", err=True)
+        return ERROR
+    if os.environ.get("REPRIEVE_DEBUG"):
+        raise fault
+    click.echo(f"reprieve: internal error: {type(fault).__name__}: {fault}", err=True)
+    click.echo("This is a fault of reprieve. REPRIEVE_DEBUG=1 shows where; please report it.", err=True)
+    return ERROR
+
+
+def _prog_name() -> str:
+    return "kubectl reprieve" if Path(sys.argv[0]).name == "kubectl-reprieve" else "reprieve"

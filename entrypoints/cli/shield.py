@@ -1,0 +1,84 @@
+"""``reprieve shield``: the admission policy with which the API server itself keeps the garbage collector off."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import click
+
+from reprieve.core.errors import InvalidError
+from reprieve.core.shield import ShieldedKind, Supported, TooOld, VersionUnreadable, check_version, shield_manifests
+from reprieve.entrypoints.cli.options import Target, target_options
+from reprieve.entrypoints.configuration import Configuration, ConfigurationError, load_configuration
+
+NO_ENTRY = (
+    "the configuration protects no owner kind, so there is nothing to shield: add one under protection: "
+    "(in a local folder: DIR/reprieve.yaml, else --config FILE)"
+)
+
+
+@click.command(short_help="Print the admission policy that protects dependents.")
+@click.option("--check", is_flag=True, help="Ask the cluster whether it is new enough for it.")
+@click.option(
+    "-o", "--output", type=click.Choice(["yaml", "json"]), default="yaml", show_default=True, help="Output format."
+)
+@target_options
+def command(*, target: Target, output: str, check: bool) -> int:
+    """Print the ValidatingAdmissionPolicy and its binding for the protected kinds, for kubectl apply -f -.
+
+    No cluster is needed, but with --check.
+    """
+    configuration = _configuration(target)
+    if check:
+        _check(target)
+    manifests = _manifests(configuration)
+    if output == "json":
+        _json(manifests)
+    else:
+        _yaml(manifests)
+    return 0
+
+
+def _configuration(target: Target) -> Configuration:
+    if target.config is not None:
+        return load_configuration(target.config)
+    path = target.local / "reprieve.yaml" if target.local is not None else None
+    return load_configuration(path) if path is not None and path.exists() else Configuration()
+
+
+def _manifests(configuration: Configuration) -> tuple[dict[str, Any], ...]:
+    if not configuration.protection:
+        raise ConfigurationError(NO_ENTRY)
+    kinds = [ShieldedKind(e.owner, e.shield.collector, e.shield.namespaces) for e in configuration.protection]
+    manifests = shield_manifests(kinds)
+    if not manifests:
+        raise ConfigurationError("every entry under protection: has its shield switched off, so there is none to print")
+    return manifests
+
+
+def _check(target: Target) -> None:
+    """Raise ``InvalidError`` when the cluster cannot have the policy."""
+    if target.local is not None:
+        raise click.UsageError("--check goes without --local: a folder has no version")
+    from reprieve.entrypoints import bootstrap
+
+    with bootstrap.open_kubernetes(kubeconfig=target.kubeconfig, context=target.context, config=None) as world:
+        version = bootstrap.server_version(world)
+    match check_version(version):
+        case Supported():
+            click.echo(f"the cluster runs {version}: it can have the shield", err=True)
+        case TooOld(message) | VersionUnreadable(message):
+            raise InvalidError(message)
+
+
+def _yaml(manifests: tuple[dict[str, Any], ...]) -> None:
+    import yaml
+
+    click.echo(yaml.safe_dump_all(manifests, sort_keys=False, allow_unicode=True, width=1_000), nl=False)
+
+
+def _json(manifests: tuple[dict[str, Any], ...]) -> None:
+    """One List, as kubectl reads it."""
+    from reprieve.entrypoints.cli import render
+
+    render.emit({"apiVersion": "v1", "kind": "List", "items": list(manifests)}, "json")

@@ -1,0 +1,92 @@
+"""Builds the controllers that the configuration switches on, over a world of adapters."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Sequence
+
+from attrs import frozen
+
+from reprieve.adapters.k8s.dialect import VELERO, Dialect, ark_dialect
+from reprieve.entrypoints.configuration import BackupSettings, BackupsOff, ConfigurationError
+from reprieve.entrypoints.controller.deletion import DeletionReconciler
+from reprieve.entrypoints.controller.effects import Effects, Pools
+from reprieve.entrypoints.controller.gathering import BackupReader
+from reprieve.entrypoints.controller.index import RequestIndex
+from reprieve.entrypoints.controller.protection import ProtectionReconciler
+from reprieve.entrypoints.controller.runtime import Lane, Reconciler
+from reprieve.entrypoints.controller.secrets import Secrets
+from reprieve.entrypoints.world import World
+
+PROTECTION_WORKERS = 4
+
+
+@frozen
+class Controllers:
+    """Lanes that are ready to run, and how to let go of their threads."""
+
+    lanes: tuple[Lane, ...]
+    close: Callable[[], None]
+
+    @property
+    def reconcilers(self) -> tuple[Reconciler, ...]:
+        """The controllers themselves."""
+        return tuple(lane.reconciler for lane in self.lanes)
+
+
+def build_controllers(world: World, *, names: Sequence[str], stop: threading.Event) -> Controllers:
+    """Build the controllers of those names, or all that are switched on. Raises ``ConfigurationError``."""
+    pools = Pools(_parallelism(world))
+    makers = {**_backup_makers(world, pools, stop), **_protection_makers(world, stop)}
+    unknown = sorted(set(names) - set(makers))
+    if unknown:
+        raise ConfigurationError(
+            f"--controllers: {', '.join(unknown)} is not switched on; there are {', '.join(makers) or 'none'}"
+        )
+    chosen = [maker for name, maker in makers.items() if not names or name in names]
+    return Controllers(tuple(maker() for maker in chosen), pools.close)
+
+
+def _parallelism(world: World) -> int:
+    backups = world.configuration.backups
+    return 1 if isinstance(backups, BackupsOff) else backups.deletion.snapshot_parallelism
+
+
+def _backup_makers(world: World, pools: Pools, stop: threading.Event) -> dict[str, Callable[[], Lane]]:
+    if isinstance(world.configuration.backups, BackupsOff):
+        return {}
+    return {"deletion": lambda: _deletion(world, pools, stop)}
+
+
+def _protection_makers(world: World, stop: threading.Event) -> dict[str, Callable[[], Lane]]:
+    if not world.configuration.protection:
+        return {}
+    return {"protection": lambda: Lane(protection_reconciler(world, stop), workers=PROTECTION_WORKERS)}
+
+
+def protection_reconciler(world: World, stop: threading.Event | None = None) -> ProtectionReconciler:
+    """The reconciler of the world's protected owner kinds; commands ask it what would be decided."""
+    return ProtectionReconciler(world.cluster, world.configuration.protection, events=world.events, stop=stop)
+
+
+def backup_reader(world: World) -> BackupReader:
+    """The reader of the world's backups."""
+    namespace = world.backups.namespace
+    secrets = Secrets(world.cluster, namespace)
+    dialect = dialect_of(world.backups)
+    return BackupReader(world.cluster, world.object_stores, secrets, namespace, world.handlers, dialect)
+
+
+def dialect_of(settings: BackupSettings) -> Dialect:
+    """The dialect that the configuration names; Ark's has its one bucket and its one provider from there."""
+    if settings.ark is None or settings.dialect != "ark":
+        return VELERO
+    return ark_dialect(bucket=settings.ark.bucket, provider=settings.ark.provider, namespace=settings.namespace)
+
+
+def _deletion(world: World, pools: Pools, stop: threading.Event) -> Lane:
+    settings, reader = world.backups.deletion, backup_reader(world)
+    stores = (world.object_stores, world.snapshot_stores)
+    effects = Effects(world.cluster, *stores, reader.secrets, pools, stop, reader.dialect)
+    reconciler = DeletionReconciler(reader, RequestIndex(), world.cluster, effects, world.events, settings, stop)
+    return Lane(reconciler, workers=settings.workers)

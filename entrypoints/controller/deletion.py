@@ -1,0 +1,493 @@
+"""The deletion controller: one reconcile takes one backup's requests as far as they go now.
+
+gather -> decide -> apply -> record. The key is the backup (namespace, name), never an event. Every patch carries UID
+and resource version, every delete the UID, so that a second controller or a hand in between leads to a conflict and
+another read.
+
+Guarantee: killed after any effect, the next reconcile ends in the same state; a reconcile that has nothing to do
+writes nothing. Not guaranteed: that one reconcile ends the deletion; waiting means coming back, never a blocked
+worker.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterable, Mapping, Sequence
+from datetime import datetime
+from typing import Any, assert_never
+
+import structlog
+from attrs import evolve, field, frozen
+
+from reprieve.adapters.k8s import velero
+from reprieve.adapters.k8s.dialect import ServedLocations
+from reprieve.core.backups import (
+    Backup,
+    DeletionRequest,
+    RequestPhase,
+    RequestState,
+    StorageLocation,
+)
+from reprieve.core.durations import format_duration
+from reprieve.core.errors import NotFoundError
+from reprieve.core.objects import Resource
+from reprieve.core.outcomes import message_of
+from reprieve.core.ports import Cluster, EventKind, EventSink
+from reprieve.core.reasons import Reason, Verdict
+from reprieve.core.requests import (
+    BUCKET_STAGE,
+    Absent,
+    Admitted,
+    Completed,
+    Deferred,
+    DeletionPlan,
+    Failed,
+    Idle,
+    Next,
+    Refused,
+    Retry,
+    Settlement,
+    Stage,
+    StageOutcomes,
+    Working,
+    admit,
+    begin,
+    bind,
+    elect,
+    expired,
+    hold_stop,
+    phase_after_refusal,
+    plan,
+    postpone,
+    settle,
+    siblings_of_one_backup,
+)
+from reprieve.core.steps import EndRequest, Step, StepResult
+from reprieve.core.values import format_instant
+from reprieve.entrypoints.configuration import DeletionSettings
+from reprieve.entrypoints.controller.decisions import Decision, Result, Standing
+from reprieve.entrypoints.controller.effects import Effects, Places, did_something
+from reprieve.entrypoints.controller.gathering import BackupReader, Gathered
+from reprieve.entrypoints.controller.index import Key, RequestIndex
+from reprieve.entrypoints.controller.runtime import Watch
+
+NAME = "deletion"
+log = structlog.get_logger()
+
+
+@frozen
+class _Run:
+    """One pass of one request: what was gathered, the request as it stands, the steps that were carried out."""
+
+    request: DeletionRequest
+    gathered: Gathered
+    places: Places = field(factory=Places)
+    results: tuple[StepResult, ...] = ()
+
+    @property
+    def backup(self) -> Backup | Absent:
+        return self.gathered.facts.backup
+
+
+@frozen
+class DeletionReconciler:
+    """Works on deletion requests."""
+
+    reader: BackupReader
+    requests: RequestIndex
+    cluster: Cluster
+    effects: Effects
+    events: EventSink
+    settings: DeletionSettings
+    stop: threading.Event = field(factory=threading.Event)
+
+    name: str = NAME
+
+    def keys(self) -> list[Key]:
+        """Every backup that a request names, processed ones included, since those expire."""
+        mark = self.requests.mark()
+        self.requests.replace(self.reader.requests(), since=mark)
+        return self.requests.keys()
+
+    def watches(self) -> list[Watch]:
+        """Requests wake their backup's key; backups, restores and locations wake the keys that wait for them."""
+        namespace, dialect = self.reader.namespace, self.reader.dialect
+        locations = [dialect.locations.storage] if isinstance(dialect.locations, ServedLocations) else []
+        return [
+            Watch(dialect.request_kind, self._on_request, namespace),
+            Watch(dialect.backup_kind, lambda r, _: self._asked_for(r.meta.namespace, r.meta.name), namespace),
+            Watch(
+                dialect.restore_kind,
+                lambda r, _: self._asked_for(r.meta.namespace, dialect.restore(r).backup),
+                namespace,
+            ),
+            *(Watch(kind, lambda _r, _: self.requests.keys(), namespace) for kind in locations),
+        ]
+
+    def _on_request(self, resource: Resource, removed: bool) -> list[Key]:  # noqa: FBT001 - the shape of a handler
+        request = self.reader.dialect.deletion_request(resource)
+        return [self.requests.remove(request) if removed else self.requests.upsert(request)]
+
+    def _asked_for(self, namespace: str, backup: str) -> list[Key]:
+        key = (namespace, backup)
+        return [key] if self.requests.of(key) else []
+
+    def reconcile(self, key: Key, *, now: datetime, apply: bool = True) -> Result:
+        """Take one backup's requests as far as they go. Raises core errors."""
+        requests = self.requests.of(key)
+        gone = self._expire(requests, now=now, apply=apply)
+        alive = [request for request in requests if request.ref not in {d.ref for d in gone.decisions}]
+        match elect(alive):
+            case Idle():
+                return _join(gone, Result(again=self._next_expiry(alive)))
+            case Working(request, waiting):
+                others = [each for each in alive if each is not request]
+                return _join(gone, self._work(request, waiting, others, now=now, apply=apply))
+
+    # Requests that ended
+
+    def _expire(self, requests: Iterable[DeletionRequest], *, now: datetime, apply: bool) -> Result:
+        old = [r for r in requests if expired(r, now=now, max_age=self.settings.request_max_age)]
+        decisions = [self._end_expired(request, apply=apply) for request in old]
+        return Result(tuple(decisions), changed=apply and bool(old))
+
+    def _end_expired(self, request: DeletionRequest, *, apply: bool) -> Decision:
+        step = EndRequest(request.ref)
+        age = format_duration(self.settings.request_max_age)
+        steps: tuple[Step | StepResult, ...] = (
+            (StepResult(step, self.cluster.delete(request.ref)),) if apply else (step,)
+        )
+        message = f"the request ended at least {age} ago and is removed; its backup is not touched"
+        return _decision(request, Verdict.DELETE, Reason.EXPIRED, message, steps=steps, changes=True)
+
+    def _next_expiry(self, requests: Iterable[DeletionRequest]) -> datetime | None:
+        ends = [r.state.finished_at or r.meta.created for r in requests]
+        return min((end + self.settings.request_max_age for end in ends if end), default=None)
+
+    # A request at work
+
+    def _work(
+        self,
+        request: DeletionRequest,
+        waiting: Sequence[DeletionRequest],
+        others: Sequence[DeletionRequest],
+        *,
+        now: datetime,
+        apply: bool,
+    ) -> Result:
+        pause = _pausing(request, now)
+        if pause is not None:
+            return Result((_paused(request, pause), *_queued(request, waiting)), again=pause)
+        run = _Run(request, self.reader.gather(request, others))
+        if apply:
+            run, waiting = self._bind_waiting(run, waiting)
+        match admit(run.gathered.facts, run.gathered.inventory, now=now):
+            case Refused() as refused:
+                return self._refuse(run, refused, waiting, now=now, apply=apply)
+            case Deferred() as deferred:
+                # An admitted request gets its labels with the patch that begins it; one that waits gets them now.
+                run = self._with_request(run, self._bind(run.request, run.backup)) if apply else run
+                return self._defer(run, deferred, waiting, apply=apply)
+            case Admitted() as admitted:
+                return self._go_on(run, admitted, waiting, now=now, apply=apply)
+
+    def _bind_waiting(self, run: _Run, waiting: Sequence[DeletionRequest]) -> tuple[_Run, Sequence[DeletionRequest]]:
+        """Bind the requests that wait at first sight, so that they stay bound to the backup that was meant."""
+        bound = {request.ref: self._bind(request, run.backup) for request in waiting}
+        siblings = tuple(bound.get(each.ref, each) for each in run.gathered.facts.siblings)
+        facts = evolve(run.gathered.facts, siblings=siblings)
+        return evolve(run, gathered=evolve(run.gathered, facts=facts)), tuple(bound.values())
+
+    def _bind(self, request: DeletionRequest, backup: Backup | Absent) -> DeletionRequest:
+        """Write the name and UID labels, unless the request is older than the backup, or the backup is not there."""
+        if not isinstance(backup, Backup) or not bind(request, backup):
+            return request
+        return self._patch(request, self.reader.dialect.bind_patch(request, backup.meta.uid))
+
+    def _patch(self, request: DeletionRequest, patch: Mapping[str, Any]) -> DeletionRequest:
+        version = request.meta.resource_version
+        return self.reader.dialect.deletion_request(self.cluster.patch(request.ref, patch, resource_version=version))
+
+    def _refuse(
+        self, run: _Run, refused: Refused, waiting: Sequence[DeletionRequest], *, now: datetime, apply: bool
+    ) -> Result:
+        decision = _decision(
+            run.request, Verdict.KEEP, refused.reason, refused.message, standing=Standing.WAITING, changes=True
+        )
+        if not apply:
+            return Result((decision, *_queued(run.request, waiting)))
+        backup = run.backup
+        self._give_phase_back(backup, phase_after_refusal(run.request))
+        uid = run.request.bound_uid or (backup.meta.uid if isinstance(backup, Backup) else "")
+        state = evolve(run.request.state, uid=uid, finished_at=now, next_attempt=None, reason=refused.reason.value)
+        self._patch(run.request, velero.processed_patch(state, (refused.message,)))
+        self._record(run.request, refused.reason, refused.message, now, warning=True)
+        return Result((decision,), changed=True, again=now if waiting else None)
+
+    def _defer(
+        self, run: _Run, deferred: Deferred, waiting: Sequence[DeletionRequest], *, apply: bool = True
+    ) -> Result:
+        noted = self._note_deferral(run, deferred) if apply else False
+        decision = _decision(
+            run.request, Verdict.KEEP, deferred.reason, deferred.message, standing=Standing.WAITING, steps=run.results
+        )
+        log.info("deletion deferred", **_fields(run.request), reason=deferred.reason.value, until=str(deferred.until))
+        changed = noted or any(did_something(result.outcome) for result in run.results)
+        return Result((decision, *_queued(run.request, waiting)), changed=changed, again=deferred.until)
+
+    def _note_deferral(self, run: _Run, deferred: Deferred) -> bool:
+        """Write once into a deletion at work that it waits: waiting does not count. Tells whether it was written."""
+        state = postpone(run.request.state, deferred)
+        if run.request.phase is not RequestPhase.IN_PROGRESS or state == run.request.state:
+            return False
+        self._patch(run.request, velero.progress_patch(state))
+        return True
+
+    def _go_on(
+        self, run: _Run, admitted: Admitted, waiting: Sequence[DeletionRequest], *, now: datetime, apply: bool
+    ) -> Result:
+        facts = run.gathered.facts
+        deletion = plan(facts, run.gathered.inventory)
+        if not apply:
+            steps = tuple(step for stage in deletion.stages for step in (*stage.decided, *stage.steps))
+            decision = _decision(
+                run.request, Verdict.DELETE, admitted.reason, admitted.message, steps=steps, changes=True
+            )
+            return Result((decision, *_queued(run.request, waiting)))
+        log.info("deletion admitted", **_fields(run.request), reason=admitted.reason.value)
+        run = self._mark_deleting(self._mark_in_progress(run, now=now))
+        return self._stages(run, deletion, waiting, now=now)
+
+    def _mark_in_progress(self, run: _Run, *, now: datetime) -> _Run:
+        state = begin(run.gathered.facts, now=now)
+        if run.request.phase is RequestPhase.IN_PROGRESS and run.request.state == state:
+            return run
+        patch = self.reader.dialect.bind_patch(run.request, state.uid) if state.uid else {}
+        progress = velero.progress_patch(state)
+        metadata = {**progress["metadata"], **patch.get("metadata", {})}
+        return self._with_request(run, self._patch(run.request, {**progress, "metadata": metadata}))
+
+    def _mark_deleting(self, run: _Run) -> _Run:
+        backup = run.backup
+        if not isinstance(backup, Backup) or backup.phase == "Deleting":
+            return run
+        changed = self.cluster.patch(
+            backup.ref, velero.phase_patch("Deleting"), resource_version=backup.meta.resource_version
+        )
+        facts = evolve(run.gathered.facts, backup=self.reader.dialect.backup(changed))
+        return evolve(run, gathered=evolve(run.gathered, facts=facts))
+
+    @staticmethod
+    def _with_request(run: _Run, request: DeletionRequest) -> _Run:
+        facts = evolve(run.gathered.facts, request=request)
+        return evolve(run, request=request, gathered=evolve(run.gathered, facts=facts))
+
+    # Stages
+
+    def _stages(
+        self, run: _Run, deletion: DeletionPlan, waiting: Sequence[DeletionRequest], *, now: datetime
+    ) -> Result:
+        run = evolve(run, places=_places(run.gathered))
+        for number, stage in enumerate(deletion.stages):
+            if self.stop.is_set():
+                return self._stopped(run, waiting, now)
+            halt = (
+                self._ask_hold_again(run, now)
+                if number
+                else hold_stop(run.backup, run.gathered.facts.directory, now=now)
+            )
+            if isinstance(halt, Deferred):
+                return self._defer(run, halt, waiting)
+            run = self._enter(run, stage)
+            results = self.effects.run(stage, run.places)
+            run = evolve(run, results=(*run.results, *stage.decided, *results))
+            settlement = self._settle(run, deletion, stage, results, now)
+            if not isinstance(settlement, Next):
+                return self._end(run, settlement, waiting, now=now)
+        raise AssertionError("the last stage of a plan settles as something else than Next")
+
+    def _ask_hold_again(self, run: _Run, now: datetime) -> Deferred | None:
+        """Ask the hold, live. A record that is gone by now is this deletion's own doing."""
+        facts = run.gathered.facts
+        if not isinstance(facts.backup, Backup):
+            return None
+        backup = self.reader.backup(facts.backup.name)
+        if isinstance(backup, Absent) or not isinstance(facts.location, StorageLocation):
+            return None
+        directory = self.reader.directory(facts.location, backup.name)
+        return hold_stop(backup, directory, now=now)
+
+    def _enter(self, run: _Run, stage: Stage) -> _Run:
+        """Note before the bucket's files go that from now on an absent list is this deletion's own doing."""
+        if stage.name != BUCKET_STAGE or run.request.state.stage == BUCKET_STAGE:
+            return run
+        state = evolve(run.request.state, stage=BUCKET_STAGE)
+        return self._with_request(run, self._patch(run.request, velero.progress_patch(state)))
+
+    def _settle(
+        self, run: _Run, deletion: DeletionPlan, stage: Stage, results: tuple[StepResult, ...], now: datetime
+    ) -> Settlement:
+        for result in results:
+            log.info("step carried out", **_fields(run.request), **_step_fields(result))
+        outcomes = StageOutcomes(deletion, stage, results)
+        return settle(run.gathered.facts, outcomes, now=now, limits=self.settings.limits)
+
+    def _stopped(self, run: _Run, waiting: Sequence[DeletionRequest], now: datetime) -> Result:
+        message = "stopped between two effects; the deletion is resumed at the next start"
+        decision = _decision(
+            run.request, Verdict.DELETE, Reason.PENDING, message, steps=run.results, standing=Standing.WAITING
+        )
+        return Result((decision, *_queued(run.request, waiting)), again=now)
+
+    def _end(
+        self, run: _Run, settlement: Completed | Retry | Failed, waiting: Sequence[DeletionRequest], *, now: datetime
+    ) -> Result:
+        match settlement:
+            case Completed():
+                return self._completed(run, waiting, now)
+            case Retry():
+                return self._retry(run, settlement, waiting)
+            case Failed():
+                return self._failed(run, settlement, waiting, now)
+            case _:
+                assert_never(settlement)
+
+    def _completed(self, run: _Run, waiting: Sequence[DeletionRequest], now: datetime) -> Result:
+        message = f"backup {run.request.backup} and all that it points at are gone ({len(run.results)} steps)"
+        self._record(run.request, Reason.COMPLETED, message, now)
+        ended = {result.step.ref for result in run.results if isinstance(result.step, EndRequest)}
+        decision = _decision(run.request, Verdict.DELETE, Reason.COMPLETED, message, steps=run.results, changes=True)
+        others = [
+            _decision(r, Verdict.DELETE, Reason.COMPLETED, f"ended together with {run.request.meta.name}", changes=True)
+            for r in waiting
+            if r.ref in ended
+        ]
+        left = any(r.ref not in ended for r in waiting)
+        return Result((decision, *others), changed=True, again=now if left else None)
+
+    def _retry(self, run: _Run, retry: Retry, waiting: Sequence[DeletionRequest]) -> Result:
+        state, errors = retry.state, retry.errors
+        known = run.request.state
+        # A wait is noted once: to note each look again would wake the controller by its own writing.
+        repeated = retry.reason is Reason.PENDING and known.reason == state.reason and run.request.errors == errors
+        if not repeated:
+            run = self._with_request(run, self._patch(run.request, velero.progress_patch(state, errors=errors)))
+        message = _retry_message(retry, run.results)
+        decision = _decision(
+            run.request,
+            Verdict.DELETE,
+            retry.reason,
+            message,
+            steps=run.results,
+            standing=Standing.WAITING,
+            changes=True,
+        )
+        log.info("deletion comes back later", **_fields(run.request), reason=retry.reason.value, at=str(retry.at))
+        changed = any(did_something(result.outcome) for result in run.results)
+        return Result((decision, *_queued(run.request, waiting)), changed=changed or not repeated, again=retry.at)
+
+    def _failed(self, run: _Run, failed: Failed, waiting: Sequence[DeletionRequest], now: datetime) -> Result:
+        """Give the phase back first: killed in between, the request is resumed and fails in the same way."""
+        self._give_phase_back(run.backup, failed.restore_phase)
+        ending = [r for r in siblings_of_one_backup(run.gathered.facts) if r.phase is not RequestPhase.PROCESSED]
+        for sibling in ending:
+            self._patch(sibling, velero.processed_patch(_ended(sibling, failed.state, now), failed.errors))
+        self._patch(run.request, velero.processed_patch(failed.state, failed.errors))
+        message = f"deletion of backup {run.request.backup} failed: {'; '.join(failed.errors)}"
+        self._record(run.request, Reason.FAILED, message, now, warning=True)
+        decision = _decision(
+            run.request, Verdict.KEEP, Reason.FAILED, message, steps=run.results, standing=Standing.FAILED, changes=True
+        )
+        others = [
+            _decision(r, Verdict.KEEP, Reason.FAILED, f"ended together with {run.request.meta.name}", changes=True)
+            for r in ending
+        ]
+        left = len(others) < len(waiting)
+        return Result((decision, *others), changed=True, again=now if left else None)
+
+    def _give_phase_back(self, backup: Backup | Absent, phase: str | None) -> None:
+        """Undo ``Deleting``. A record that is gone, or says something else by now, is left alone."""
+        if phase is None or phase == "Deleting" or not isinstance(backup, Backup):
+            return
+        try:
+            live = self.reader.dialect.backup(self.cluster.get(backup.ref))
+        except NotFoundError:
+            return
+        if live.meta.uid == backup.meta.uid and live.phase == "Deleting":
+            self.cluster.patch(live.ref, velero.phase_patch(phase), resource_version=live.meta.resource_version)
+
+    def _record(
+        self, request: DeletionRequest, reason: Reason, message: str, now: datetime, *, warning: bool = False
+    ) -> None:
+        kind = EventKind.WARNING if warning else EventKind.NORMAL
+        log.info("deletion request ended", **_fields(request), reason=reason.value, message=message)
+        self.events.record(request.ref, kind=kind, reason=reason.value, message=message, now=now)
+
+
+def _places(gathered: Gathered) -> Places:
+    facts = gathered.facts
+    location = facts.location
+    return Places(
+        {location.name: location} if isinstance(location, StorageLocation) else {},
+        {each.name: each for each in facts.snapshot_locations},
+    )
+
+
+def _ended(request: DeletionRequest, like: RequestState, now: datetime) -> RequestState:
+    return evolve(request.state, uid=like.uid or request.bound_uid, finished_at=now, reason=like.reason)
+
+
+def _pausing(request: DeletionRequest, now: datetime) -> datetime | None:
+    """The instant before which a request at work is not looked at; a wait for an end is looked at on any event."""
+    state = request.state
+    at_work = request.phase is RequestPhase.IN_PROGRESS and state.reason != Reason.PENDING.value
+    return state.next_attempt if at_work and state.next_attempt is not None and now < state.next_attempt else None
+
+
+def _paused(request: DeletionRequest, until: datetime) -> Decision:
+    errors = "; ".join(request.errors)
+    reason = Reason.LOCKED if request.state.reason == Reason.LOCKED.value else Reason.RETRYING
+    message = f"attempt {request.state.attempts} did not end it ({errors}); the next is at {format_instant(until)}"
+    return _decision(request, Verdict.DELETE, reason, message, standing=Standing.WAITING)
+
+
+def _queued(worker: DeletionRequest, waiting: Iterable[DeletionRequest]) -> tuple[Decision, ...]:
+    message = f"waits for {worker.meta.name}, which works on the same backup"
+    return tuple(_decision(r, Verdict.KEEP, Reason.QUEUED, message, standing=Standing.WAITING) for r in waiting)
+
+
+def _retry_message(retry: Retry, results: Iterable[StepResult]) -> str:
+    waits = [message_of(r.outcome) for r in results if message_of(r.outcome)]
+    why = "; ".join(retry.errors) or "; ".join(sorted(set(waits)))
+    return f"comes back at {format_instant(retry.at)} after {retry.state.attempts} counted attempts: {why}"
+
+
+def _decision(
+    request: DeletionRequest,
+    verdict: Verdict,
+    reason: Reason,
+    message: str,
+    *,
+    steps: Sequence[Step | StepResult] = (),
+    standing: Standing = Standing.SETTLED,
+    changes: bool = False,
+) -> Decision:
+    return Decision(
+        NAME, request.ref, verdict, reason, message, tuple(steps), standing, subject=request.backup, changes=changes
+    )
+
+
+def _join(first: Result, second: Result) -> Result:
+    return Result((*first.decisions, *second.decisions), first.changed or second.changed, second.again or first.again)
+
+
+def _fields(request: DeletionRequest) -> dict[str, str]:
+    return {"controller": NAME, "backup": request.backup, "request": request.ref.key}
+
+
+def _step_fields(result: StepResult) -> dict[str, str]:
+    return {
+        "step": type(result.step).__name__,
+        "outcome": type(result.outcome).__name__,
+        "detail": message_of(result.outcome),
+    }

@@ -1,0 +1,127 @@
+"""Serving: the controllers for as long as they live, with a lease, followers, probes and metrics.
+
+Guarantee: in a cluster only the holder of the lease works; one that loses it exits at once, and another takes over.
+Not guaranteed: that the last effect before the loss is seen by the next holder; every effect can be repeated.
+"""
+
+from __future__ import annotations
+
+import os
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from datetime import datetime
+from functools import partial
+
+import structlog
+
+from reprieve.adapters.k8s.lease import Elector, Terms, identity
+from reprieve.entrypoints.configuration import BackupsOff
+from reprieve.entrypoints.controller.build import Controllers
+from reprieve.entrypoints.controller.leftovers import check_at_start
+from reprieve.entrypoints.controller.metrics import Metrics
+from reprieve.entrypoints.controller.probes import Probes
+from reprieve.entrypoints.controller.reflector import Reflector, Subject
+from reprieve.entrypoints.controller.runtime import Runtime, Source, Waker, Watch
+from reprieve.entrypoints.world import World
+
+log = structlog.get_logger()
+
+LEASE_NAME = "reprieve-controller"
+EXIT_LOST = 1
+
+
+def lease_namespace(world: World) -> str:
+    """The namespace of the controllers' lease: that of the backups."""
+    backups = world.configuration.backups
+    return "default" if isinstance(backups, BackupsOff) else backups.namespace
+
+
+def _exit_at_once() -> None:
+    """Leave without another effect: whoever holds the lease now may be at work already."""
+    os._exit(EXIT_LOST)
+
+
+def serve(
+    built: Controllers,
+    world: World,
+    *,
+    stop: threading.Event,
+    clock: Callable[[], datetime],
+    port: int = 0,
+    terms: Terms | None = None,
+    exit_at_once: Callable[[], None] = _exit_at_once,
+) -> None:
+    """Run until a stop. ``port`` is where probes and metrics are served; 0 serves none.
+
+    A local folder is locked by itself; in a cluster the lease decides who works, and ``exit_at_once`` is called when it
+    is lost.
+    """
+    metrics = Metrics()
+    probes = Probes(metrics, port)
+    runtime = Runtime(built.lanes, source=_followers(world, stop), clock=clock, stop=stop, observe=metrics.observe)
+    _check_at_start(world)
+    with probes.serving():
+        probes.ready()
+        if world.local:
+            _work(runtime, built)
+            runtime.wait()
+        else:
+            with _campaign(world, clock, terms or Terms(), lambda: _work(runtime, built), exit_at_once):
+                runtime.wait()
+        log.info("controllers stopped")
+
+
+def _check_at_start(world: World) -> None:
+    """Look for what somebody should know, beside the work: it may take as long as it takes."""
+    entries, local = world.configuration.protection, world.local
+    check = partial(check_at_start, world.cluster, entries, local=local)
+    threading.Thread(target=check, name="check-at-start", daemon=True).start()
+
+
+def _work(runtime: Runtime, built: Controllers) -> None:
+    log.info("controllers started", controllers=[each.name for each in built.reconcilers])
+    runtime.start()
+
+
+@contextmanager
+def _campaign(
+    world: World,
+    clock: Callable[[], datetime],
+    terms: Terms,
+    work: Callable[[], None],
+    exit_at_once: Callable[[], None],
+) -> Iterator[None]:
+    """Ask for the lease in a thread, which starts the work once it is held; let go of it after the work has ended."""
+    namespace, ended = lease_namespace(world), threading.Event()
+    elector = Elector(world.cluster, namespace=namespace, name=LEASE_NAME, identity=identity(), terms=terms, now=clock)
+
+    def lost(why: str) -> None:
+        log.error("lease lost", lease=f"{namespace}/{LEASE_NAME}", fault=why)
+        exit_at_once()
+
+    def campaign() -> None:
+        elector.run(stopped=ended.is_set, wait=ended.wait, on_started=work, on_lost=lost)
+
+    log.info("waiting for the lease", lease=f"{namespace}/{LEASE_NAME}")
+    thread = threading.Thread(target=campaign, name="lease", daemon=True)
+    thread.start()
+    try:
+        yield
+    finally:
+        ended.set()
+        thread.join()
+
+
+def _followers(world: World, stop: threading.Event) -> Callable[[Watch, Waker], Source]:
+    def follow(watch: Watch, wake: Waker) -> Source:
+        return Reflector(
+            world.cluster,
+            Subject(watch.kind, watch.namespace, watch.metadata_only),
+            stop=stop,
+            on_upsert=lambda resource: wake(resource, removed=False),
+            on_remove=lambda resource: wake(resource, removed=True),
+            on_trouble=lambda error: log.warning("watch interrupted", kind=str(watch.kind), fault=str(error)),
+        )
+
+    return follow

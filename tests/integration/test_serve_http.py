@@ -1,0 +1,144 @@
+"""The controller as it runs in a cluster: lease, watches, probes and metrics, over HTTP."""
+
+import threading
+import urllib.request
+from datetime import UTC, datetime, timedelta
+
+import pytest
+
+from reprieve.adapters.k8s.lease import Held, Terms, lease_holder
+from reprieve.adapters.local import MemoryEvents, MemoryObjectStores, MemorySnapshotStores
+from reprieve.core.objects import ObjectKind
+from reprieve.core.ports import SnapshotInfo
+from reprieve.entrypoints.configuration import Configuration
+from reprieve.entrypoints.controller import serve as serving
+from reprieve.entrypoints.controller.build import build_controllers
+from reprieve.entrypoints.controller.metrics import Metrics
+from reprieve.entrypoints.controller.probes import Probes
+from reprieve.entrypoints.world import World
+from tests.integration.apiserver import refusal, times
+
+PATIENCE = 60
+TERMS = Terms(duration=timedelta(seconds=3), deadline=timedelta(seconds=2), retry=timedelta(milliseconds=100))
+REQUEST = ObjectKind("velero.io/v1", "DeleteBackupRequest")
+
+
+def made(kind, name, **parts):
+    """An object of Velero's."""
+    return {"apiVersion": "velero.io/v1", "kind": kind, "metadata": {"name": name, "namespace": "velero"}, **parts}
+
+
+class Controller:
+    """A controller in a thread, over HTTP, with its buckets and snapshots in memory."""
+
+    def __init__(self, cluster):
+        self.stop, self.exited, self.deleted = threading.Event(), threading.Event(), threading.Event()
+        stores = MemorySnapshotStores([SnapshotInfo("aws", "snap-1")], before=lambda _: self.deleted.set())
+        world = World(Configuration(), cluster, MemoryObjectStores({"b": {}}), stores, MemoryEvents())
+        self.built = build_controllers(world, names=["deletion"], stop=self.stop)
+        self.thread = threading.Thread(target=self._serve, args=(world,))
+        self.thread.start()
+
+    def _serve(self, world):
+        serving.serve(
+            self.built,
+            world,
+            stop=self.stop,
+            clock=lambda: datetime.now(UTC),
+            terms=TERMS,
+            exit_at_once=self._exit,
+        )
+
+    def _exit(self):
+        self.exited.set()
+        self.stop.set()
+
+    def end(self):
+        self.stop.set()
+        self.thread.join(PATIENCE)
+        self.built.close()
+        assert not self.thread.is_alive()
+
+
+@pytest.fixture
+def controller(cluster):
+    """A controller that is stopped at the end."""
+    started = Controller(cluster)
+    yield started
+    started.end()
+
+
+def gone(cluster, name):
+    """Wait, by watch, until a request is gone."""
+    listing = cluster.list(REQUEST, namespace="velero")
+    if all(each.meta.name != name for each in listing.items):
+        return True
+    events = cluster.watch(
+        REQUEST, namespace="velero", resource_version=listing.resource_version, timeout=timedelta(seconds=PATIENCE)
+    )
+    return any(type(event).__name__ == "Removed" and event.resource.meta.name == name for event in events)
+
+
+def test_a_request_that_comes_while_it_runs_is_carried_out(controller, cluster, store):
+    """Seen by watch, carried out under the lease, and the lease is let go of at the end."""
+    storage = {"provider": "aws", "objectStorage": {"bucket": "b"}}
+    store.create(made("BackupStorageLocation", "default", spec=storage, status={"phase": "Available"}))
+    store.create(made("Backup", "nightly", spec={"storageLocation": "default"}, status={"phase": "Completed"}))
+    store.create(made("DeleteBackupRequest", "ask", spec={"backupName": "nightly"}))
+    assert gone(cluster, "ask")
+    assert cluster.list(ObjectKind("velero.io/v1", "Backup"), namespace="velero").items == ()
+    held = lease_holder(cluster, namespace="velero", name=serving.LEASE_NAME, now=datetime.now(UTC))
+    assert isinstance(held, Held)
+    controller.end()
+    now = datetime.now(UTC)
+    assert not isinstance(lease_holder(cluster, namespace="velero", name=serving.LEASE_NAME, now=now), Held)
+
+
+def test_a_controller_that_loses_its_lease_exits_at_once(controller, api, cluster):
+    """Leadership lost: no other effect, the process goes."""
+    assert _has_lease(cluster)
+    api.faults.append(times(10_000, refusal(503, "ServiceUnavailable", "etcd leader lost"), part="leases"))
+    assert controller.exited.wait(PATIENCE)
+
+
+def _has_lease(cluster):
+    kind = ObjectKind("coordination.k8s.io/v1", "Lease")
+    listing = cluster.list(kind, namespace="velero")
+    if listing.items:
+        return True
+    events = cluster.watch(
+        kind, namespace="velero", resource_version=listing.resource_version, timeout=timedelta(seconds=PATIENCE)
+    )
+    return any(True for _ in events)
+
+
+def test_probes_and_metrics_are_served():
+    """Ready only once it is; the metrics are Prometheus'; anything else says what there is."""
+    metrics = Metrics()
+    probes = Probes(metrics, 0)
+    assert probes.answer("/healthz")[0] == 200
+    assert probes.answer("/readyz")[0] == 503
+    probes.ready()
+    assert probes.answer("/readyz")[0] == 200
+    metrics.observe("deletion", ValueError("x"))
+    assert (
+        b'reprieve_reconcile_failures_total{controller="deletion",error="ValueError"} 1.0'
+        in probes.answer("/metrics")[1]
+    )
+    assert probes.answer("/")[0] == 404
+
+
+def test_probes_answer_over_http():
+    """A real port on loopback."""
+    probes = Probes(Metrics(), free_port(), host="127.0.0.1")
+    with probes.serving() as port, urllib.request.urlopen(f"http://127.0.0.1:{port}/healthz", timeout=10) as answer:
+        assert answer.read() == b"ok"
+
+
+def free_port():
+    """A port that is free now."""
+    import socket
+
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return probe.getsockname()[1]

@@ -1,0 +1,204 @@
+"""Object storage in a folder and in memory: one behaviour."""
+
+import pytest
+
+from reprieve.adapters.local import FolderObjectStores, MemoryObjectStores
+from reprieve.core import errors
+from reprieve.core.backups import StorageLocation
+from reprieve.core.outcomes import AlreadyGone, ContainerMissing, Denied, Done, Invalid, Retryable
+
+FILES = {
+    "backups/a/velero-backup.json": b"{}",
+    "backups/a/a.tar.gz": b"123",
+    "backups/b/x": b"",
+    "backups-old/z": b"1",
+    "top": b"2",
+    ".hidden/.x": b"3",
+}
+
+
+@pytest.fixture(params=["folder", "memory"])
+def stores(request, tmp_path):
+    if request.param == "memory":
+        return MemoryObjectStores({"bucket": FILES, "empty": {}})
+    for key, data in FILES.items():
+        path = tmp_path / "buckets" / "bucket" / key
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_bytes(data)
+    (tmp_path / "buckets" / "empty").mkdir()
+    return FolderObjectStores(tmp_path / "buckets")
+
+
+def location(bucket="bucket", prefix=""):
+    return StorageLocation("default", provider="aws", bucket=bucket, prefix=prefix)
+
+
+def keys(store, prefix=""):
+    return [info.key for info in store.list(prefix)]
+
+
+def test_read(stores):
+    store = stores.open(location())
+    assert store.read("backups/a/a.tar.gz", limit=3) == b"123"
+    with pytest.raises(errors.InvalidError, match="larger than the 2 bytes"):
+        store.read("backups/a/a.tar.gz", limit=2)
+    for missing in ("nothing", "backups/a", "top/below"):
+        with pytest.raises(errors.NotFoundError):
+            store.read(missing, limit=9)
+
+
+def test_list_in_order_of_key_with_sizes(stores):
+    store = stores.open(location())
+    assert [(info.key, info.size) for info in store.list("")] == sorted((key, len(data)) for key, data in FILES.items())
+    assert keys(store, "backups/a/") == ["backups/a/a.tar.gz", "backups/a/velero-backup.json"]
+    assert keys(store, "backups") == sorted(key for key in FILES if key.startswith("backups"))
+    assert keys(store, "none/") == []
+
+
+@pytest.mark.parametrize("prefix", ["backups", "backups/"])
+def test_list_directories(stores, prefix):
+    assert list(stores.open(location()).list_directories(prefix)) == ["a", "b"]
+    assert list(stores.open(location()).list_directories("")) == [".hidden", "backups", "backups-old"]
+
+
+def test_a_locations_prefix(stores):
+    store = stores.open(location(prefix="/backups/"))
+    assert keys(store) == ["a/a.tar.gz", "a/velero-backup.json", "b/x"]
+    assert list(store.list_directories("")) == ["a", "b"]
+    store.write("c/new", b"n")
+    assert stores.open(location()).read("backups/c/new", limit=9) == b"n"
+    assert stores.open(location()).read("backups-old/z", limit=9) == b"1"
+
+
+def test_write_replaces(stores):
+    store = stores.open(location())
+    store.write("top", b"changed")
+    assert store.read("top", limit=9) == b"changed"
+
+
+def test_delete(stores):
+    store = stores.open(location())
+    assert store.delete(["backups/a/a.tar.gz", "nothing", "backups/a"]) == {
+        "backups/a/a.tar.gz": Done(),
+        "nothing": AlreadyGone(),
+        "backups/a": AlreadyGone(),
+    }
+    assert keys(store, "backups/a/") == ["backups/a/velero-backup.json"]
+
+
+def test_the_last_key_takes_its_directories_along_but_never_the_bucket(stores):
+    store = stores.open(location())
+    assert set(store.delete(sorted(FILES)).values()) == {Done()}
+    assert keys(store) == list(store.list_directories("")) == []
+    store.write("again", b"")
+    assert keys(store) == ["again"]
+
+
+def test_an_empty_bucket_is_there(stores):
+    store = stores.open(location("empty"))
+    assert keys(store) == []
+    assert store.delete(["x"]) == {"x": AlreadyGone()}
+
+
+def test_a_missing_bucket_is_never_an_empty_one(stores):
+    store = stores.open(location("missing"))
+    for call in (
+        lambda: store.read("x", limit=9),
+        lambda: list(store.list("")),
+        lambda: list(store.list_directories("")),
+        lambda: store.write("x", b""),
+    ):
+        with pytest.raises(errors.ContainerMissingError, match="missing"):
+            call()
+    assert isinstance(store.delete(["x"])["x"], ContainerMissing)
+
+
+@pytest.mark.parametrize("key", ["../other/x", "/etc/passwd", "a/../../x", "a//b", "a/", "", ".", "a/./b", "nul\0"])
+def test_keys_that_would_leave_the_bucket(stores, key):
+    store = stores.open(location())
+    with pytest.raises(errors.InvalidError):
+        store.read(key, limit=9)
+    with pytest.raises(errors.InvalidError):
+        store.write(key, b"")
+    assert isinstance(store.delete([key])[key], Invalid)
+    assert keys(store) == sorted(FILES)
+
+
+@pytest.mark.parametrize("bucket", ["", ".", "..", "a/b", "/", "a\0"])
+def test_buckets_that_are_no_names(stores, bucket):
+    with pytest.raises(errors.InvalidError):
+        stores.open(location(bucket))
+
+
+def test_a_prefix_that_leads_out(stores):
+    with pytest.raises(errors.InvalidError):
+        stores.open(location(prefix="../other")).read("x", limit=9)
+
+
+def test_links_that_lead_out_of_the_bucket(tmp_path):
+    (tmp_path / "buckets" / "b").mkdir(parents=True)
+    (tmp_path / "secret").write_text("s")
+    (tmp_path / "buckets" / "b" / "link").symlink_to(tmp_path / "secret")
+    (tmp_path / "buckets" / "b" / "dir").symlink_to(tmp_path)
+    store = FolderObjectStores(tmp_path / "buckets").open(location("b"))
+    for key in ("link", "dir/secret"):
+        with pytest.raises(errors.InvalidError, match="leads out"):
+            store.read(key, limit=9)
+        assert isinstance(store.delete([key])[key], Invalid)
+    assert keys(store) == []
+    assert (tmp_path / "secret").read_text() == "s"
+
+
+def test_leftovers_of_writes_and_directories_without_files_are_no_keys(tmp_path):
+    (tmp_path / "b" / "empty" / "deep").mkdir(parents=True)
+    (tmp_path / "b" / "k").mkdir()
+    (tmp_path / "b" / "k" / ".reprieve-1-1.tmp").write_text("x")
+    store = FolderObjectStores(tmp_path).open(location("b"))
+    assert keys(store) == list(store.list_directories("")) == []
+
+
+def test_a_key_below_a_file_is_refused(tmp_path):
+    (tmp_path / "b").mkdir()
+    store = FolderObjectStores(tmp_path).open(location("b"))
+    store.write("a", b"1")
+    with pytest.raises(errors.InvalidError):
+        store.write("a/b", b"2")
+    store.write("c/d", b"3")
+    with pytest.raises(errors.InvalidError):
+        store.write("c", b"4")
+    assert keys(store) == ["a", "c/d"]
+
+
+def test_names_that_a_file_system_cannot_hold(tmp_path):
+    (tmp_path / "b").mkdir()
+    store = FolderObjectStores(tmp_path).open(location("b"))
+    with pytest.raises(errors.ReprieveError):
+        store.write("x" * 300, b"")
+    with pytest.raises(errors.ReprieveError):
+        store.read("x" * 300, limit=9)
+
+
+def test_reading_only(tmp_path):
+    (tmp_path / "b").mkdir()
+    (tmp_path / "b" / "k").write_text("1")
+    store = FolderObjectStores(tmp_path, read_only=True).open(location("b"))
+    assert store.read("k", limit=9) == b"1"
+    with pytest.raises(errors.DeniedError):
+        store.write("k", b"2")
+    assert isinstance(store.delete(["k"])["k"], Denied)
+    assert keys(store) == ["k"]
+
+
+def test_a_hook_lets_calls_fail():
+    def hook(operation, bucket, key):
+        if (operation, key) == ("delete", "backups/b/x"):
+            raise errors.ThrottledError("slow down")
+        if operation == "list":
+            raise errors.UnavailableError("away")
+
+    store = MemoryObjectStores({"bucket": FILES}, hook=hook).open(location(prefix="backups"))
+    outcomes = store.delete(["b/x", "a/a.tar.gz"])
+    assert isinstance(outcomes["b/x"], Retryable)
+    assert outcomes["a/a.tar.gz"] == Done()
+    with pytest.raises(errors.UnavailableError):
+        list(store.list(""))

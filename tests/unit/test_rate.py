@@ -1,0 +1,346 @@
+"""How the rate of calls follows what a provider lets through.
+
+The arithmetic, and the limiter around it. No test waits.
+"""
+
+import threading
+from datetime import timedelta
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from reprieve.adapters.cloud.rate import (
+    BACKOFF,
+    WINDOW,
+    Bucket,
+    Job,
+    Limiter,
+    Limiters,
+    Pace,
+    full,
+    next_rate,
+    report,
+    take,
+)
+from reprieve.core.outcomes import AlreadyGone, Denied, Done, InUse, Outcome, Pending, Retryable, Unknown
+
+PACE = Pace(ceiling=100.0, floor=1.0, burst=10.0)
+
+
+class Clock:
+    """Time that passes when somebody sleeps."""
+
+    def __init__(self) -> None:
+        self.now = 0.0
+        self.slept: list[float] = []
+
+    def __call__(self) -> float:
+        return self.now
+
+    def sleep(self, seconds: float) -> None:
+        self.slept.append(seconds)
+        self.now += seconds
+
+
+def limiter(clock: Clock, *, pace: Pace = PACE, patience: float = 30.0, parallelism: int = 4) -> Limiter:
+    wait = timedelta(seconds=patience)
+    return Limiter(parallelism=parallelism, pace=pace, patience=wait, clock=clock, sleep=clock.sleep)
+
+
+def bucket(*, rate: float = 50.0, passed: int = 0, refused: int = 0) -> Bucket:
+    start = full(PACE, 0.0)
+    return Bucket(rate, start.tokens, start.at, start.paused_until, start.window_began, passed, refused)
+
+
+@pytest.mark.parametrize(
+    ("passed", "refused", "expected"),
+    [
+        pytest.param(0, 0, 50.0, id="nothing was called: as before"),
+        pytest.param(40, 0, 62.5, id="nothing was refused: a quarter more"),
+        pytest.param(20, 10, 48.5, id="a third was refused: a little less"),
+        pytest.param(20, 20, 24.0, id="half was refused: a fifth above what was let through"),
+        pytest.param(0, 40, 0.0, id="everything was refused: nothing, the floor then holds"),
+        pytest.param(60, 40, 48.5, id="never faster after a refusal"),
+        pytest.param(0, 3, 25.0, id="three calls are not enough to stop: half of it"),
+        pytest.param(4, 4, 25.0, id="few calls, many of them refused: half of it"),
+    ],
+)
+def test_the_rate_follows_what_was_let_through(passed, refused, expected):
+    assert next_rate(bucket(passed=passed, refused=refused), 1.0) == pytest.approx(expected)
+
+
+def test_a_burst_may_start_at_once_and_then_the_rate_holds():
+    state, waits = full(PACE, 0.0), []
+    for _ in range(13):
+        state, wait = take(state, PACE, 0.0)
+        waits.append(wait)
+
+    assert waits == pytest.approx([0.0] * 10 + [0.01, 0.02, 0.03])
+
+
+def test_a_pause_that_was_asked_for_holds_for_everybody():
+    state = report(full(PACE, 0.0), PACE, 0.0, refused=True, after=7.0)
+
+    assert take(state, PACE, 1.0)[1] == pytest.approx(6.0)
+    assert take(state, PACE, 7.0)[1] == 0.0
+
+
+def test_a_shorter_pause_does_not_cut_a_longer_one():
+    state = report(full(PACE, 0.0), PACE, 0.0, refused=True, after=7.0)
+    state = report(state, PACE, 0.1, refused=True, after=1.0)
+
+    assert take(state, PACE, 2.0)[1] == pytest.approx(5.0)
+
+
+def test_a_rest_is_not_taken_for_a_slow_window():
+    """A refusal, then ten minutes of silence: the calls of half a second ago are not spread over ten minutes."""
+    state = bucket(rate=50.0, passed=30, refused=30)
+
+    assert take(state, PACE, 600.0)[0].rate == pytest.approx(1.2 * 30 / (2 * WINDOW))
+
+
+def test_the_burst_is_spent_when_the_rate_drops():
+    state = report(bucket(rate=50.0, refused=49), PACE, WINDOW, refused=True)
+
+    assert state.rate == PACE.floor
+    assert take(state, PACE, WINDOW)[1] == pytest.approx(1 / PACE.floor)
+
+
+@st.composite
+def histories(draw):
+    """What happened, in order: seconds since the event before, and a call's end (or a turn being taken)."""
+    return draw(
+        st.lists(
+            st.tuples(
+                st.floats(0, 3, allow_nan=False),
+                st.sampled_from(["take", "passed", "refused"]),
+                st.floats(0, 5, allow_nan=False),
+            ),
+            max_size=60,
+        )
+    )
+
+
+@given(histories())
+def test_the_rate_stays_within_its_bounds_and_no_turn_lies_in_a_pause(history):
+    state, now, paused = full(PACE, 0.0), 0.0, 0.0
+    for gap, event, after in history:
+        now += gap
+        if event == "take":
+            state, wait = take(state, PACE, now)
+            assert wait >= 0
+            assert now + wait >= paused - 1e-9
+        else:
+            state = report(state, PACE, now, refused=event == "refused", after=after)
+            paused = max(paused, now + after) if event == "refused" else paused
+        assert PACE.floor <= state.rate <= PACE.ceiling
+        assert state.tokens <= PACE.burst
+
+
+@given(st.lists(st.floats(0, 0.5, allow_nan=False), min_size=1, max_size=80))
+def test_never_more_calls_start_than_the_ceiling_allows(gaps):
+    state, now, starts = full(PACE, 0.0), 0.0, []
+    for gap in gaps:
+        now += gap
+        state, wait = take(state, PACE, now)
+        starts.append(now + wait)
+
+    for begin in starts:
+        within = [start for start in starts if begin <= start < begin + 0.1]
+        assert len(within) <= PACE.burst + PACE.ceiling * 0.1 + 1
+
+
+@given(st.floats(1, 100), st.integers(0, 100), st.integers(1, 100), st.floats(0.5, 1.0))
+def test_a_refusal_never_makes_it_faster(rate, passed, refused, seconds):
+    assert next_rate(bucket(rate=rate, passed=passed, refused=refused), seconds) < rate
+
+
+def test_it_recovers_to_the_ceiling():
+    state, now, windows = report(bucket(refused=50), PACE, WINDOW, refused=True), WINDOW, 0
+    assert state.rate == PACE.floor
+    while state.rate < PACE.ceiling:
+        now, windows = now + WINDOW, windows + 1
+        state = report(state, PACE, now, refused=False)
+
+    assert windows == 21  # 1.25 ** 21 > 100
+
+
+def test_a_provider_with_a_limit_is_called_at_about_that_limit():
+    """Half a minute against a provider that lets 20 calls a second through.
+
+    No window collapses, few calls are refused in the end.
+    """
+    clock, counted = Clock(), {"passed": 0, "refused": 0}
+    state = full(PACE, 0.0)
+    allowance, last, late_refused, late = 20.0, 0.0, 0, 0
+    while clock.now < 30:
+        state, wait = take(state, PACE, clock.now)
+        clock.now += wait or 0.001
+        allowance = min(20.0, allowance + (clock.now - last) * 20)
+        last = clock.now
+        refused = allowance < 1
+        allowance -= 0 if refused else 1
+        counted["refused" if refused else "passed"] += 1
+        late, late_refused = (late + 1, late_refused + refused) if clock.now > 10 else (late, late_refused)
+        state = report(state, PACE, clock.now, refused=refused)
+
+    assert counted["passed"] > 0.8 * 20 * 30
+    assert late_refused < 0.3 * late
+
+
+@pytest.mark.parametrize("outcome", [Done(), AlreadyGone(), Pending(), InUse(), Denied(), Unknown()])
+def test_only_retryable_is_tried_again(outcome):
+    clock, calls = Clock(), []
+
+    def effect() -> Outcome:
+        calls.append(1)
+        return outcome
+
+    assert limiter(clock).call(effect) == outcome
+    assert len(calls) == 1
+    assert clock.slept == []
+
+
+def test_a_throttled_call_is_tried_again_in_its_turn():
+    clock, answers = Clock(), [Retryable(), Retryable(), Done()]
+
+    assert limiter(clock).call(lambda: answers.pop(0)) == Done()
+    assert clock.slept == pytest.approx([BACKOFF])
+
+
+def test_the_last_refusal_comes_back_when_the_tries_are_used_up():
+    clock, calls = Clock(), []
+
+    def effect() -> Outcome:
+        calls.append(1)
+        return Retryable(message=f"refusal {len(calls)}")
+
+    assert limiter(clock).call(effect, tries=3) == Retryable(message="refusal 3")
+
+
+def test_a_call_that_hung_is_not_tried_again_at_once():
+    """A time-out is no throttling: eight of them in a row would keep a worker for minutes."""
+    clock, calls = Clock(), []
+
+    def hangs() -> Outcome:
+        calls.append(1)
+        clock.sleep(30)
+        return Retryable(message="timed out")
+
+    assert limiter(clock).call(hangs) == Retryable(message="timed out")
+    assert len(calls) == 1
+
+
+def test_a_pause_beyond_the_patience_keeps_nobody():
+    """A provider asks for a minute.
+
+    The call that was refused says so, the next ones are not made and cost no attempt.
+    """
+    clock = Clock()
+    shared, calls = limiter(clock), []
+
+    def refused() -> Outcome:
+        calls.append(1)
+        return Retryable(timedelta(minutes=1), "slow down")
+
+    assert shared.call(refused) == Retryable(timedelta(minutes=1), "slow down")
+    held = shared.call(refused)
+
+    assert isinstance(held, Pending)
+    assert timedelta(seconds=58) < held.after <= timedelta(seconds=60)
+    assert len(calls) == 1
+    assert sum(clock.slept) < 1
+
+
+def test_a_pause_within_the_patience_is_waited_for():
+    clock, answers = Clock(), [Retryable(timedelta(seconds=3)), Done()]
+
+    assert limiter(clock).call(lambda: answers.pop(0)) == Done()
+    assert clock.now >= 3.0
+
+
+def test_parallel_calls_are_bounded():
+    shared, running, seen, gate = Limiter(parallelism=3), [], [], threading.Semaphore(0)
+    lock, entered = threading.Lock(), threading.Semaphore(0)
+
+    def effect() -> Outcome:
+        with lock:
+            running.append(1)
+            seen.append(len(running))
+        entered.release()
+        gate.acquire()
+        with lock:
+            running.pop()
+        return Done()
+
+    threads = [threading.Thread(target=shared.call, args=(effect,)) for _ in range(9)]
+    for thread in threads:
+        thread.start()
+    for _ in range(3):
+        entered.acquire()
+    gate.release(9)
+    for thread in threads:
+        thread.join()
+
+    assert len(seen) == 9
+    assert max(seen) <= 3
+
+
+def test_a_stuck_provider_does_not_hold_up_another():
+    """velero#3701: one deletion hangs for ever and later ones are not picked up.
+
+    Here the other account's calls end while one hangs.
+    """
+    limiters, release, done = Limiters(), threading.Event(), threading.Semaphore(0)
+
+    def hangs() -> Outcome:
+        release.wait()
+        return Retryable()
+
+    def works() -> Outcome:
+        done.release()
+        return Done()
+
+    jobs = [Job(("aws", "a"), hangs)] * 40 + [Job(("gcp", "b"), works)] * 40
+    results: list[list[Outcome]] = []
+    thread = threading.Thread(target=lambda: results.append(limiters.run(jobs, tries=1)))
+    thread.start()
+    finished = [done.acquire(timeout=30) for _ in range(40)]
+    release.set()
+    thread.join()
+
+    assert all(finished)
+    assert results[0][40:] == [Done()] * 40
+
+
+def test_outcomes_come_back_in_the_order_of_the_jobs():
+    outcomes = [InUse(str(number)) for number in range(100)]
+    jobs = [Job(("aws", str(number % 3)), lambda outcome=outcome: outcome) for number, outcome in enumerate(outcomes)]
+
+    assert Limiters().run(jobs) == outcomes
+
+
+def test_no_jobs_are_no_work():
+    assert Limiters().run([]) == []
+
+
+def test_an_account_has_one_limiter():
+    limiters = Limiters()
+
+    assert limiters.of(("aws", "a")) is limiters.of(("aws", "a"))
+    assert limiters.of(("aws", "a")) is not limiters.of(("aws", "b"))
+
+
+def test_no_call_is_lost_when_every_fifth_is_throttled():
+    clock, numbers, gone = Clock(), iter(range(10_000)), []
+    shared = limiter(clock, pace=Pace(ceiling=1000.0))
+
+    def effect(name: int) -> Outcome:
+        if next(numbers) % 5 == 0:
+            return Retryable(message="throttled")
+        gone.append(name)
+        return Done()
+
+    assert [shared.call(lambda name=name: effect(name)) for name in range(500)] == [Done()] * 500
+    assert gone == list(range(500))
