@@ -9,7 +9,7 @@ world makes no change to it, but that a writable local folder is locked and its 
 from __future__ import annotations
 
 from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, closing, contextmanager
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -63,13 +63,22 @@ def open_kubernetes(*, kubeconfig: Path | None, context: str, config: Path | Non
         yield World(configuration, cluster, CloudObjectStores(), snapshots, events)
 
 
+def kubernetes_version(*, kubeconfig: Path | None, context: str) -> str:
+    """Ask an API server for its version, such as ``v1.31.2``. Raises ``ReprieveError``."""
+    with _extra("k8s"):
+        from reprieve.adapters.k8s.client import connect
+    with closing(connect(kubeconfig=str(kubeconfig or ""), context=context)) as cluster:
+        return cluster.version()
+
+
 @contextmanager
 def _extra(name: str) -> Iterator[None]:
     """Name the extra that brings a library which is not there."""
     try:
         yield
-    except ModuleNotFoundError as fault:
+    except ImportError as fault:
         if (fault.name or "").startswith("reprieve"):
             raise
-        hint = f"{fault.name} is not installed: pip install 'reprieve[{name}]'"
+        told = "reprieve[" in str(fault)
+        hint = str(fault) if told else f"{fault.name} is not installed: pip install 'reprieve[{name}]'"
         raise MissingExtraError(hint) from fault

@@ -14,7 +14,6 @@ from pathlib import Path
 from typing import Any
 from uuid import NAMESPACE_URL, uuid5
 
-import yaml
 from attrs import field, frozen
 
 from reprieve.core.values import format_instant
@@ -304,5 +303,7 @@ def _snapshots(told: Iterable[Story], now: datetime) -> list[dict[str, Any]]:
 
 
 def _write_yaml(path: Path, documents: list[Any]) -> None:
+    import yaml
+
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_text(yaml.safe_dump_all(documents, sort_keys=False), encoding="utf-8")

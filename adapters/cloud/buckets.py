@@ -24,7 +24,6 @@ from typing import Any
 from reprieve.adapters.cloud import buckets_backends as backends
 from reprieve.adapters.cloud.buckets_backends import ANSWER, Backend, Timeouts, unwrapped
 from reprieve.adapters.cloud.buckets_errors import ERRORS, PER_KEY, is_unclear_404, raised_by_us, read_fault
-from reprieve.adapters.cloud.buckets_keys import check_directory, check_key, common_directory, join, strip
 from reprieve.adapters.cloud.buckets_locations import check_location, prefix_of, what
 from reprieve.adapters.cloud.kept import Kept, fingerprint
 from reprieve.adapters.cloud.tables import build_error, not_installed
@@ -39,6 +38,7 @@ from reprieve.core.errors import (
     UnavailableError,
     UnknownError,
 )
+from reprieve.core.keys import check_directory, common_directory, full_key, join, start_of, strip
 from reprieve.core.outcomes import ContainerMissing, Done, Outcome, Retryable, Unknown, outcome_of
 from reprieve.core.ports import FileInfo
 
@@ -188,7 +188,7 @@ class CloudObjectStore:
         import obstore
 
         with self._asking(f"listing {strip(self._prefix, directory)}/"):
-            below = f"{directory}/" if directory else ""
+            below = start_of(directory)
             pages = obstore.list(self._store(), directory or None, offset=after or None, chunk_size=PAGE)
             found = (meta for page in self._in_order(pages) for meta in page)
             # Some servers ignore the offset, and a directory's own marker is listed under the directory's name.
@@ -374,7 +374,7 @@ class CloudObjectStore:
         return tuple(path for path in paths if path in listed)
 
     def _path(self, key: str) -> str:
-        return check_key(join(self._prefix, check_key(key)), refused=self._backend.refused)
+        return full_key(self._prefix, key, refused=self._backend.refused)
 
     def _store(self, *, single: bool = False) -> Any:
         """The obstore store. Raises ``ContainerMissingError`` for a folder or a bucket in memory that is not there."""

@@ -21,9 +21,9 @@ from urllib.parse import SplitResult, urlsplit, urlunsplit
 
 from attrs import frozen
 
-from reprieve.adapters.cloud.buckets_keys import check_directory
 from reprieve.core.backups import StorageLocation
 from reprieve.core.errors import InvalidError, ReprieveError
+from reprieve.core.keys import check_directory
 
 TRUE = frozenset({"1", "t", "T", "true", "TRUE", "True"})
 FALSE = frozenset({"", "0", "f", "F", "false", "FALSE", "False"})

@@ -14,9 +14,9 @@ import re
 from collections.abc import Mapping
 from datetime import timedelta
 
-import msgspec
 from attrs import field, frozen
 
+from reprieve.adapters.k8s.library import msgspec
 from reprieve.core import errors
 from reprieve.core.values import as_set
 

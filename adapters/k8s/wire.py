@@ -12,9 +12,9 @@ from collections.abc import Mapping
 from datetime import UTC, datetime
 from typing import Annotated, Any, Generic, TypeVar
 
-import msgspec
 from attrs import frozen
 
+from reprieve.adapters.k8s.library import msgspec
 from reprieve.core.errors import UnknownError
 from reprieve.core.objects import ObjectKind, ObjectMeta, OwnerReference, Resource, mapping, meta_from_json
 

@@ -1,25 +1,31 @@
 """Object storage in a folder and in memory.
 
 A bucket exists while its folder does, also without files; deleting keys never removes it. A folder below it without a
-file is no prefix, and goes with its last file. Files named ``*.tmp`` are leftovers of writes and no keys.
+file is no prefix, and goes with its last file. Keys and prefixes are those of the clouds, by ``reprieve.core.keys``.
+Names that begin with a dot are names; only ``.reprieve-*.tmp`` is none: a leftover of a write.
 
 Guarantee: a missing bucket is ``ContainerMissing`` in every operation, never an empty one; no key leads out of its
-bucket.
-Not guaranteed: a key ``a`` beside keys ``a/…``, which a file system cannot hold; versions, locks, conditions.
+bucket; what a listing names can be read and deleted under that name. A file whose name is no key stops the listing of
+its directory: what cannot be named cannot be deleted, and half a listing is none.
+Not guaranteed: a key ``a`` beside keys ``a/…``, and names of more than 255 bytes between slashes, which a file system
+cannot hold; versions, locks, conditions.
 """
 
 from __future__ import annotations
 
+import fnmatch
 import os
 import threading
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import suppress
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from datetime import UTC, datetime
+from itertools import accumulate
 from pathlib import Path
 
-from reprieve.adapters.local.disk import Disk, walk
+from reprieve.adapters.local.disk import LEFTOVER, Disk, folders, is_folder, walk
 from reprieve.core import errors
 from reprieve.core.backups import StorageLocation
+from reprieve.core.keys import check_directory, check_key, full_key, join, start_of, strip
 from reprieve.core.outcomes import AlreadyGone, Done, Outcome, outcome_of
 from reprieve.core.ports import FileInfo, ObjectStore
 
@@ -27,19 +33,8 @@ _NAME_LIMIT, _PATH_LIMIT = 255, 4000
 Hook = Callable[[str, str, str], None]
 """Asked before each call with the operation (read, list, write, delete), the bucket and the full key.
 
-Raises a core error to let it fail.
+Of a list: what the keys start with, a directory and its slash. Raises a core error to let the call fail.
 """
-
-
-def checked_key(bucket: str, key: str) -> str:
-    """A full key, prefix included.
-
-    Raises ``InvalidError`` for one that would leave its bucket or that no file can have.
-    """
-    parts = key.split("/")
-    if "\0" in key or any(part in {"", ".", ".."} for part in parts):
-        raise errors.InvalidError(f"{bucket}: {key!r} is no key: empty, '.' and '..' between slashes are not allowed")
-    return key
 
 
 def checked_bucket(location: StorageLocation) -> str:
@@ -50,8 +45,25 @@ def checked_bucket(location: StorageLocation) -> str:
     return name
 
 
-def _under(prefix: str, key: str) -> str:
-    return f"{prefix}/{key}" if prefix else key
+def checked_prefix(location: StorageLocation) -> str:
+    """A location's prefix without slashes at its ends. Raises ``InvalidError`` when no key can lie below it."""
+    try:
+        return check_directory(location.prefix.strip("/"))
+    except errors.InvalidError as error:
+        raise errors.InvalidError(f"storage location {location.name!r}: prefix: {error}") from error
+
+
+@contextmanager
+def _in(bucket: str) -> Iterator[None]:
+    """Say of which bucket a key is that cannot be used."""
+    try:
+        yield
+    except errors.InvalidError as error:
+        raise errors.InvalidError(f"bucket {bucket}: {error}") from error
+
+
+def _too_large(name: str, size: int, limit: int) -> errors.InvalidError:
+    return errors.InvalidError(f"{name} has {size} bytes, more than the limit of {limit}")
 
 
 class FolderObjectStores:
@@ -63,10 +75,7 @@ class FolderObjectStores:
 
     def open(self, location: StorageLocation, *, credential: bytes | None = None) -> ObjectStore:
         """Open a location; see the port. Credentials are not looked at."""
-        folder = self._root / checked_bucket(location)
-        prefix = location.prefix.strip("/")
-        if prefix:
-            checked_key(location.bucket, prefix)
+        folder, prefix = self._root / checked_bucket(location), checked_prefix(location)
         return _FolderStore(folder, prefix, disk=self._disk, lock=self._lock, read_only=self._read_only)
 
 
@@ -82,31 +91,32 @@ class _FolderStore:
         try:
             with path.open("rb") as file:
                 data = file.read(limit + 1)
+                size = max(len(data), os.fstat(file.fileno()).st_size)
         except (FileNotFoundError, NotADirectoryError, IsADirectoryError) as error:
             raise errors.NotFoundError(f"{self._name(key)} is not there") from error
         except OSError as error:
             raise _refusal(error, self._name(key)) from error
         if len(data) > limit:
-            raise errors.InvalidError(f"{self._name(key)} is larger than the {limit} bytes that are allowed")
+            raise _too_large(self._name(key), size, limit)
         return data
 
     def list(self, prefix: str) -> Iterator[FileInfo]:
         """List the keys under a prefix; see the port."""
-        self._bucket()
-        base = self._folder / self._prefix
-        found = [(path.relative_to(base).as_posix(), path) for path in self._files(base)]
-        for key, path in sorted(each for each in found if each[0].startswith(prefix)):
+        for key in self._keys(self._directory(prefix)):
             try:
-                status = path.stat()
+                status = (self._folder / self._prefix / key).stat()
             except FileNotFoundError:  # deleted meanwhile
                 continue
             yield FileInfo(key, status.st_size, datetime.fromtimestamp(status.st_mtime, UTC))
 
     def list_directories(self, prefix: str) -> Iterator[str]:
         """List the directories right below a prefix; see the port."""
-        start = f"{prefix.rstrip('/')}/" if prefix.strip("/") else ""
-        names = {file.key[len(start) :].partition("/") for file in self.list(start)}
-        yield from sorted({name for name, slash, _ in names if slash})
+        directory = self._directory(prefix)
+        if self._is_there(directory):
+            names = folders(self._folder / self._prefix / directory)
+            with _in(self._folder.name):
+                found = [check_key(name) for name in names if any(self._files(join(directory, name)))]
+            yield from found
 
     def write(self, key: str, data: bytes) -> None:
         """Write a file; see the port."""
@@ -142,13 +152,14 @@ class _FolderStore:
         return Done()
 
     def _bucket(self) -> None:
-        if not self._folder.is_dir():
+        if not is_folder(self._folder):
             raise errors.ContainerMissingError(f"the bucket {self._folder.name} is not there: {self._folder}")
 
     def _path(self, key: str) -> Path:
         """The file of a key, once the bucket is there. Raises ``InvalidError`` when it would lie outside."""
+        with _in(self._folder.name):
+            full = full_key(self._prefix, key)
         self._bucket()
-        full = checked_key(self._folder.name, _under(self._prefix, key))
         path = self._folder / full
         try:
             if max(map(len, map(os.fsencode, path.parts))) > _NAME_LIMIT or len(os.fsencode(path)) > _PATH_LIMIT:
@@ -156,14 +167,33 @@ class _FolderStore:
             inside = path.resolve().is_relative_to(self._folder.resolve())
         except (OSError, RuntimeError, ValueError) as error:
             raise errors.InvalidError(f"{self._name(key)!r} is no key that a file can have: {error}") from error
-        if not inside or path.name.endswith(".tmp"):
+        if not inside or _is_leftover(path):
             why = "is the name of a leftover" if inside else "leads out of its bucket"
             raise errors.InvalidError(f"{self._name(key)} {why}")
         return path
 
-    def _files(self, base: Path) -> Iterator[Path]:
-        for path in walk(base, hidden=True):
-            if not path.name.endswith(".tmp") and path.resolve().is_relative_to(self._folder.resolve()):
+    def _directory(self, prefix: str) -> str:
+        """The directory that a prefix names, below the location's own prefix, once the bucket is there."""
+        with _in(self._folder.name):
+            directory = check_directory(prefix)
+        self._bucket()
+        return directory
+
+    def _keys(self, directory: str) -> list[str]:
+        """Every key below a directory, in order. Raises ``InvalidError`` for a file whose name is none."""
+        base, files = self._folder / self._prefix, self._files(directory) if self._is_there(directory) else ()
+        with _in(self._folder.name):
+            return sorted(check_key(path.relative_to(base).as_posix()) for path in files)
+
+    def _is_there(self, directory: str) -> bool:
+        """Whether there is such a directory. Links are not followed: what they lead to has a name of its own."""
+        base = self._folder / self._prefix
+        linked = any((base / each).is_symlink() for each in accumulate(Path(directory).parts, join))
+        return not linked and is_folder(base / directory)
+
+    def _files(self, directory: str) -> Iterator[Path]:
+        for path in walk(self._folder / self._prefix / directory, hidden=True):
+            if not _is_leftover(path) and path.resolve().is_relative_to(self._folder.resolve()):
                 yield path
 
     def _writable(self) -> None:
@@ -171,7 +201,11 @@ class _FolderStore:
             raise errors.DeniedError(f"{self._folder} is open for reading only: nothing is written")
 
     def _name(self, key: str) -> str:
-        return f"{self._folder.name}/{_under(self._prefix, key)}"
+        return f"{self._folder.name}/{join(self._prefix, key)}"
+
+
+def _is_leftover(path: Path) -> bool:
+    return fnmatch.fnmatchcase(path.name, LEFTOVER)
 
 
 def _refusal(error: OSError, name: str) -> errors.ReprieveError:
@@ -203,7 +237,7 @@ class MemoryObjectStores:
 
     def open(self, location: StorageLocation, *, credential: bytes | None = None) -> ObjectStore:
         """Open a location; see the port."""
-        return _MemoryStore(self, checked_bucket(location), location.prefix.strip("/"))
+        return _MemoryStore(self, checked_bucket(location), checked_prefix(location))
 
     def modified(self, bucket: str, key: str) -> datetime | None:
         """When a file was written, where a clock was given."""
@@ -241,22 +275,20 @@ class _MemoryStore:
         if data is None:
             raise errors.NotFoundError(f"{self._bucket}/{full} is not there")
         if len(data) > limit:
-            raise errors.InvalidError(f"{self._bucket}/{full} is larger than the {limit} bytes that are allowed")
+            raise _too_large(f"{self._bucket}/{full}", len(data), limit)
         return data
 
     def list(self, prefix: str) -> Iterator[FileInfo]:
         """List the keys under a prefix; see the port."""
-        start = f"{self._prefix}/" if self._prefix else ""
-        self._stores.hook("list", self._bucket, start + prefix)
-        for full, data in sorted(self._stores.files(self._bucket).items()):
-            if full.startswith(start + prefix):
-                yield FileInfo(full[len(start) :], len(data), self._stores.modified(self._bucket, full))
+        found = self._below(self._start(prefix))
+        for full in self._checked(found):
+            yield FileInfo(strip(self._prefix, full), len(found[full]), self._stores.modified(self._bucket, full))
 
     def list_directories(self, prefix: str) -> Iterator[str]:
         """List the directories right below a prefix; see the port."""
-        start = f"{prefix.rstrip('/')}/" if prefix.strip("/") else ""
-        names = {file.key[len(start) :].partition("/") for file in self.list(start)}
-        yield from sorted({name for name, slash, _ in names if slash})
+        start = self._start(prefix)
+        names = {full[len(start) :].partition("/") for full in self._below(start)}
+        yield from self._checked({name for name, slash, _ in names if slash})
 
     def write(self, key: str, data: bytes) -> None:
         """Write a file; see the port."""
@@ -272,8 +304,23 @@ class _MemoryStore:
         except errors.ReprieveError as error:
             return outcome_of(error)
 
+    def _start(self, prefix: str) -> str:
+        """What the keys below a prefix start with in the bucket."""
+        with _in(self._bucket):
+            return start_of(join(self._prefix, check_directory(prefix)))
+
+    def _below(self, start: str) -> dict[str, bytes]:
+        self._stores.hook("list", self._bucket, start)
+        return {full: data for full, data in self._stores.files(self._bucket).items() if full.startswith(start)}
+
+    def _checked(self, names: Iterable[str]) -> list[str]:
+        """Keys, or names of directories, in order. Raises ``InvalidError`` when one is none."""
+        with _in(self._bucket):
+            return sorted(map(check_key, names))
+
     def _begin(self, operation: str, key: str) -> str:
+        with _in(self._bucket):
+            full = full_key(self._prefix, key)
         self._stores.files(self._bucket)
-        full = checked_key(self._bucket, _under(self._prefix, key))
         self._stores.hook(operation, self._bucket, full)
         return full

@@ -7,10 +7,12 @@ Not guaranteed: anything on a file system without atomic rename.
 
 from __future__ import annotations
 
+import errno
 import fnmatch
 import itertools
 import os
 import shutil
+import stat
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -18,6 +20,7 @@ from pathlib import Path
 from reprieve.core.errors import ReprieveError
 
 LEFTOVER = ".reprieve-*.tmp"
+NOTHING_THERE = frozenset({errno.ENOENT, errno.ENOTDIR, errno.ENAMETOOLONG})
 _COUNTER = itertools.count(1)
 
 
@@ -139,9 +142,28 @@ def walk(top: Path, *, hidden: bool = False) -> Iterator[Path]:
             yield from (Path(folder, name) for name in sorted(files) if hidden or not name.startswith("."))
 
 
+def is_folder(path: Path) -> bool:
+    """Whether a folder is there. Raises ``FolderError`` when that cannot be seen: it is not missing then."""
+    with reported(path, "cannot be read"):
+        try:
+            return stat.S_ISDIR(path.stat().st_mode)
+        except OSError as error:
+            if error.errno in NOTHING_THERE:
+                return False
+            raise
+
+
+def folders(top: Path) -> list[str]:
+    """The names of the folders right below a folder, in order; links are none. Raises ``FolderError``."""
+    with reported(top, "cannot be read"), suppress(FileNotFoundError), os.scandir(top) as entries:
+        return sorted(entry.name for entry in entries if entry.is_dir(follow_symlinks=False))
+    return []
+
+
 def _raise(error: OSError) -> None:
-    """A folder that cannot be read is not an empty one."""
-    raise error
+    """A folder that cannot be read is not an empty one; one that went away meanwhile is."""
+    if not isinstance(error, FileNotFoundError):
+        raise error
 
 
 def sweep(top: Path, *patterns: str) -> None:

@@ -72,7 +72,7 @@ def _links(top: str, folders: Iterable[str]) -> list[Path]:
 def _manifests(path: Path, troubles: list[str]) -> list[Resource]:
     """The objects of a file; none, and a trouble, when any of it cannot be understood."""
     try:
-        return [resource_from_json(each) for each in parse_file(path, read(path)).objects]
+        return [resource_from_json(part.obj) for part in parse_file(path, read(path)).parts]
     except FolderError as fault:
         troubles.append(str(fault))
         return []

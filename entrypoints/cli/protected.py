@@ -5,7 +5,7 @@ The plan goes to standard error, since standard output belongs to the result.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
@@ -87,10 +87,10 @@ def result_to_json(ref: ObjectRef, results: Sequence[StepResult]) -> dict[str, A
     return {"object": ref_to_json(ref), "steps": steps}
 
 
-def report_failures(ref: ObjectRef, results: Sequence[StepResult]) -> bool:
+def report_all(done: Iterable[tuple[ObjectRef, Sequence[StepResult]]]) -> bool:
     """Say which steps did not come to their end; tells whether there were any."""
-    failed = [each for each in results if not is_gone(each.outcome)]
-    for each in failed:
+    failed = [(ref, each) for ref, results in done for each in results if not is_gone(each.outcome)]
+    for ref, each in failed:
         said = message_of(each.outcome)
         say(f"reprieve: error: {ref}: {type(each.step).__name__}: {type(each.outcome).__name__}: {said}")
     return bool(failed)

@@ -1,4 +1,4 @@
-"""``reprieve prune``: mark the owners whose manifest left the desired set, and take marks off that are no longer right."""
+"""``reprieve prune``: mark the owners whose manifest left the desired set, and unmark those whose manifest is back."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Any, assert_never
 import click
 
 from reprieve.core.errors import NotFoundError, ReprieveError
-from reprieve.core.objects import ObjectRef, Resource
+from reprieve.core.objects import ObjectMeta, ObjectRef, Resource
 from reprieve.core.protection import AbsentOwner, Owner, UnknownOwner, owner_of
 from reprieve.core.pruning import (
     Clear,
@@ -37,7 +37,7 @@ from reprieve.entrypoints.cli.protected import (
     opened,
     owner_kinds,
     parent_kinds,
-    report_failures,
+    report_all,
     result_to_json,
     say,
 )
@@ -72,7 +72,7 @@ def command(*, target: Target, output: str, owner: str, desired: Path, confirm: 
         decision = prune(parent, owners, wanted.keys, limits, now=target.now)
         _show(parent.ref, wanted, decision)
         todo = [each for each in decision.verdicts if each.steps]
-        done = _carry_out(world, todo) if todo and (confirm or ask(QUESTION)) else []
+        done = carry_out(world, todo) if todo and (confirm or ask(QUESTION)) else []
         return _finish(decision, done, output)
 
 
@@ -91,8 +91,6 @@ def _parent(world: World, named: Named, owners: Sequence[Resource], namespace: s
 
 
 def _stand_in(ref: ObjectRef) -> Resource:
-    from reprieve.core.objects import ObjectMeta
-
     return Resource(ref.type, ObjectMeta(ref.name, ref.namespace))
 
 
@@ -120,13 +118,14 @@ def _show(parent: ObjectRef, wanted: Desired, decision: PruneDecision) -> None:
         say("nothing is to be marked or unmarked")
 
 
-def _carry_out(world: World, todo: Sequence[PruneVerdict]) -> list[tuple[ObjectRef, list[StepResult]]]:
+def carry_out(world: World, todo: Sequence[PruneVerdict]) -> list[tuple[ObjectRef, list[StepResult]]]:
+    """Set and take off marks, each bound to the UID and the version that was read."""
     writer = Writer(world.cluster, NoNotes())
     return [(each.ref, [writer.carry_out(step) for step in each.steps]) for each in todo]  # type: ignore[arg-type]
 
 
 def _finish(decision: PruneDecision, done: Sequence[tuple[ObjectRef, list[StepResult]]], output: str) -> int:
-    failed = any([report_failures(ref, results) for ref, results in done])
+    failed = report_all([(ref, results) for ref, results in done])
     results = dict(done)
     if output != "table":
         render.emit([_to_json(each, results.get(each.ref, [])) for each in decision.verdicts], output)

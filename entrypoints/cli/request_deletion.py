@@ -36,7 +36,7 @@ from reprieve.entrypoints.cli.protected import (
     opened,
     owner_kinds,
     parent_kinds,
-    report_failures,
+    report_all,
     result_to_json,
     say,
     show,
@@ -174,9 +174,10 @@ class _Asking:
     def _mark_all(self, parent: Resource, tracked: Sequence[Resource], *, protected: bool) -> int:
         """Mark every owner, our finalizer first, and only then let the owner's owner go."""
         done = [(each, self._guard_and_mark(each)) for each in tracked]
-        if any([report_failures(each.ref, results) for each, results in done]):
+        if report_all([(each.ref, results) for each, results in done]):
             say(f"reprieve: error: {parent.ref} stays, since not all that it tracks is marked: run again")
-            return max(self._finish(done), ERROR)
+            self._emit(done)
+            return ERROR
         last = self._mark(parent) if protected else self._delete(parent)
         return self._finish([*done, (parent, last)])
 
@@ -196,12 +197,13 @@ class _Asking:
 
     def _finish(self, done: Sequence[tuple[Resource, Sequence[StepResult]]]) -> int:
         """Print what was done; exit code 1 when any of it failed."""
-        failed = [
-            report_failures(found.ref, [each for each in results if not isinstance(each.outcome, Pending)])
-            for found, results in done
-        ]
+        ended = [(found.ref, [r for r in results if not isinstance(r.outcome, Pending)]) for found, results in done]
+        failed = report_all(ended)
+        self._emit(done)
+        if self.output == "table" and done and not failed:
+            say(f"{len(done)} requests made; a running controller carries them out (reprieve plan shows how)")
+        return ERROR if failed else 0
+
+    def _emit(self, done: Sequence[tuple[Resource, Sequence[StepResult]]]) -> None:
         if self.output != "table":
             render.emit([result_to_json(found.ref, results) for found, results in done], self.output)
-        elif done and not any(failed):
-            say(f"{len(done)} requests made; a running controller carries them out (reprieve plan shows how)")
-        return ERROR if any(failed) else 0

@@ -20,6 +20,10 @@ COMMANDS = {
     "run": ("reprieve.entrypoints.cli.run", "Run the controllers, on and on or once."),
     "plan": ("reprieve.entrypoints.cli.plan", "Show what run would do now; nothing is applied."),
     "backup": ("reprieve.entrypoints.cli.backup", "List, describe and delete backups."),
+    "request-deletion": ("reprieve.entrypoints.cli.request_deletion", "Ask for the deletion of an owner, by its UID."),
+    "prune": ("reprieve.entrypoints.cli.prune", "Mark owners whose manifest left the desired set."),
+    "shield": ("reprieve.entrypoints.cli.shield", "Print the admission policy that keeps the garbage collector off."),
+    "release": ("reprieve.entrypoints.cli.release", "Take finalizers of ours off, before an uninstall."),
 }
 
 

@@ -62,8 +62,7 @@ def _check(target: Target) -> None:
         raise click.UsageError("--check goes without --local: a folder has no version")
     from reprieve.entrypoints import bootstrap
 
-    with bootstrap.open_kubernetes(kubeconfig=target.kubeconfig, context=target.context, config=None) as world:
-        version = bootstrap.server_version(world)
+    version = bootstrap.kubernetes_version(kubeconfig=target.kubeconfig, context=target.context)
     match check_version(version):
         case Supported():
             click.echo(f"the cluster runs {version}: it can have the shield", err=True)

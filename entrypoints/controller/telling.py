@@ -167,6 +167,11 @@ def _event(verdict: DependentVerdict, results: Sequence[StepResult]) -> str | No
             return "Held"
         case Reason.RECREATED:
             return "Kept"
+        case _:
+            return _event_of_steps(verdict, done)
+
+
+def _event_of_steps(verdict: DependentVerdict, done: Sequence[Step]) -> str | None:
     if verdict.verdict is Verdict.DELETE:
         return "Deleted" if any(isinstance(step, DeleteObject) for step in done) else None
     return "Orphaned" if verdict.verdict is Verdict.ORPHAN and done else None

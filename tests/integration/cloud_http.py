@@ -89,47 +89,49 @@ class Server:
         return self.faults.pick(request) or self._answer(request)
 
     def _handler(self) -> type[BaseHTTPRequestHandler]:
-        server = self
+        return type("Bound", (Handler,), {"standin": self})
 
-        class Handler(BaseHTTPRequestHandler):
-            protocol_version = "HTTP/1.1"
-            disable_nagle_algorithm = True  # else headers and body go out 40 ms apart
 
-            def log_message(self, *args: object) -> None:
-                """Say nothing: the tests' output is the tests'."""
+class Handler(BaseHTTPRequestHandler):
+    """Reads a request, gives it to the server it is made for, and writes the answer."""
 
-            def _serve(self) -> None:
-                parts = urlsplit(self.path)
-                body = self.rfile.read(int(self.headers.get("Content-Length") or 0))
-                query = {key: values[-1] for key, values in parse_qs(parts.query, keep_blank_values=True).items()}
-                answer = server.handle(Request(self.command, parts.path, query, body, dict(self.headers)))
-                try:
-                    self._send(answer)
-                except (BrokenPipeError, ConnectionResetError):
-                    self.close_connection = True
+    standin: Server
+    protocol_version = "HTTP/1.1"
+    disable_nagle_algorithm = True  # else headers and body go out 40 ms apart
 
-            def _send(self, answer: Answer) -> None:
-                self.send_response(answer.status)
-                for name, value in answer.headers.items():
-                    self.send_header(name, value)
-                self.send_header("Content-Length", str(len(answer.body)))
-                self.end_headers()
-                if answer.status not in {204, 304}:
-                    self.wfile.write(answer.body)
+    def log_message(self, *args: object) -> None:
+        """Say nothing: the tests' output is the tests'."""
 
-            def do_GET(self) -> None:
-                self._serve()
+    def _serve(self) -> None:
+        parts = urlsplit(self.path)
+        body = self.rfile.read(int(self.headers.get("Content-Length") or 0))
+        query = {key: values[-1] for key, values in parse_qs(parts.query, keep_blank_values=True).items()}
+        answer = self.standin.handle(Request(self.command, parts.path, query, body, dict(self.headers)))
+        try:
+            self._send(answer)
+        except (BrokenPipeError, ConnectionResetError):
+            self.close_connection = True
 
-            def do_DELETE(self) -> None:
-                self._serve()
+    def _send(self, answer: Answer) -> None:
+        self.send_response(answer.status)
+        for name, value in answer.headers.items():
+            self.send_header(name, value)
+        self.send_header("Content-Length", str(len(answer.body)))
+        self.end_headers()
+        if answer.status not in {204, 304}:
+            self.wfile.write(answer.body)
 
-            def do_POST(self) -> None:
-                self._serve()
+    def do_GET(self) -> None:
+        self._serve()
 
-            def do_PUT(self) -> None:
-                self._serve()
+    def do_DELETE(self) -> None:
+        self._serve()
 
-        return Handler
+    def do_POST(self) -> None:
+        self._serve()
+
+    def do_PUT(self) -> None:
+        self._serve()
 
 
 def closed_url() -> str:

@@ -93,7 +93,7 @@ class TestHere(BucketContract, StrictKeysContract):
         return Folder(tmp_path) if request.param == "folder" else Memory()
 
 
-class TestLocal(BucketContract):
+class TestLocal(BucketContract, StrictKeysContract):
     @pytest.fixture(params=["folder", "memory"])
     def cloud(self, request, tmp_path):
         return LocalFolder(tmp_path) if request.param == "folder" else LocalMemory()

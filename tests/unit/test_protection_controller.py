@@ -192,7 +192,7 @@ def test_an_orphaned_dependent_records_whom_it_was_orphaned_from_and_both_are_to
 
 
 def test_without_the_shield_a_foreground_deletion_can_lose_a_dependent_and_the_event_says_so():
-    """The honest one: a dependent that some finalizer still holds is lost when its owner is deleted in the foreground."""
+    """The honest one: a dependent is lost when its owner is deleted in the foreground; a finalizer only shows it."""
     bench = Bench()
     owner = bench.guarded()
     secret = bench.make(SECRET, "password", owner, finalizers=["example.com/theirs"])
