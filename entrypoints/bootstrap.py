@@ -13,7 +13,7 @@ from contextlib import ExitStack, closing, contextmanager
 from datetime import UTC, datetime
 from pathlib import Path
 
-from reprieve.entrypoints.configuration import PROVIDERS, Configuration, load_configuration
+from reprieve.entrypoints.configuration import PROVIDERS, BackupsOff, Configuration, load_configuration
 from reprieve.entrypoints.world import MissingExtraError, World
 
 
@@ -58,9 +58,15 @@ def open_kubernetes(*, kubeconfig: Path | None, context: str, config: Path | Non
         events = KubernetesEvents(cluster)
         stack.callback(events.close)
         snapshots = CloudSnapshotStores(
-            providers=PROVIDERS if configuration.providers is None else configuration.providers
+            providers=PROVIDERS if configuration.providers is None else configuration.providers,
+            parallelism=_parallelism(configuration),
         )
         yield World(configuration, cluster, CloudObjectStores(), snapshots, events)
+
+
+def _parallelism(configuration: Configuration) -> int:
+    backups = configuration.backups
+    return 1 if isinstance(backups, BackupsOff) else backups.deletion.snapshot_parallelism
 
 
 def kubernetes_version(*, kubeconfig: Path | None, context: str) -> str:

@@ -21,6 +21,7 @@ from reprieve.core.requests import DeletionLimits
 
 API_VERSION = "reprieve.dev/v1alpha1"
 _WHOLE = 100
+SHOWN_LIMIT = 80
 PROVIDERS = ("aws", "gcp", "azure")
 
 
@@ -185,15 +186,21 @@ def load_configuration(path: Path) -> Configuration:
 
 
 def _parse(path: Path) -> Any:
-    import yaml
+    """Read the one document of a file, by the reader that refuses duplicate keys, other tags and alias bombs."""
+    from reprieve.adapters.local.yamltext import SyntaxFault, read_yaml
 
     try:
-        return yaml.load(path.read_text(encoding="utf-8"), Loader=yaml.SafeLoader)
-    except (OSError, UnicodeDecodeError) as fault:
-        raise ConfigurationError(f"{path}: cannot be read: {fault}") from fault
-    except (yaml.YAMLError, RecursionError, ValueError) as fault:
-        shown = " ".join(str(fault).split())
-        raise ConfigurationError(f"{path}: is not YAML: {shown}") from fault
+        found = [each.data for each in read_yaml(path.read_text(encoding="utf-8")) if each.data is not None]
+    except OSError as fault:
+        raise ConfigurationError(f"{path}: cannot be read: {fault.strerror or fault}") from fault
+    except UnicodeDecodeError as fault:
+        raise ConfigurationError(f"{path}: this is no UTF-8 text: save it as UTF-8") from fault
+    except SyntaxFault as fault:
+        where = f", line {fault.line}" if fault.line else ""
+        raise ConfigurationError(f"{path}{where}: is not YAML that can be used: {fault}") from fault
+    if len(found) > 1:
+        raise ConfigurationError(f"{path}: has {len(found)} documents: write one")
+    return found[0] if found else None
 
 
 def read_configuration(document: Any, *, source: str = "configuration") -> Configuration:
@@ -241,16 +248,22 @@ def _what(error: Any) -> str:
         case "required":
             return f"{error.message.split(' is a')[0]} is missing; required are {', '.join(rule)}"
         case "enum":
-            return f"{value!r} is not allowed; write one of {', '.join(map(repr, rule))}"
+            return f"{_shown(value)} is not allowed; write one of {', '.join(map(repr, rule))}"
         case "const":
-            return f"{value!r} is not allowed; write {rule!r}"
+            return f"{_shown(value)} is not allowed; write {rule!r}"
         case "type":
             expected = " or ".join(rule) if isinstance(rule, list) else rule
-            return f"must be {expected}, it is {type(value).__name__} {value!r}"
+            return f"must be {expected}, it is {type(value).__name__} {_shown(value)}"
         case "format":
-            return f"{value!r} is not a {rule}; {_FORMATS[rule]}"
+            return f"{_shown(value)} is not a {rule}; {_FORMATS[rule]}"
         case _:
             return str(error.message)
+
+
+def _shown(value: Any) -> str:
+    """A value as the error shows it; a long one by its beginning."""
+    text = repr(value)
+    return text if len(text) <= SHOWN_LIMIT else f"{text[:SHOWN_LIMIT]}…"
 
 
 _FORMATS = {

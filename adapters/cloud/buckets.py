@@ -22,10 +22,12 @@ from pathlib import Path
 from typing import Any
 
 from reprieve.adapters.cloud import buckets_backends as backends
+from reprieve.adapters.cloud.breaker import HUNG, Breaker
 from reprieve.adapters.cloud.buckets_backends import ANSWER, Backend, Timeouts, unwrapped
 from reprieve.adapters.cloud.buckets_errors import ERRORS, PER_KEY, is_unclear_404, raised_by_us, read_fault
 from reprieve.adapters.cloud.buckets_locations import check_location, prefix_of, what
 from reprieve.adapters.cloud.kept import Kept, fingerprint
+from reprieve.adapters.cloud.limited import QUICK_FAILURES, GuardedObjectStore
 from reprieve.adapters.cloud.tables import build_error, not_installed
 from reprieve.core.backups import StorageLocation, plain_provider
 from reprieve.core.errors import (
@@ -63,30 +65,43 @@ class CloudObjectStores:
     ``folder`` also serves the provider ``local`` (a bucket is a folder below it), ``memory`` the provider ``memory``
     with the buckets named. Neither is on by default: who may write a storage location must not reach this process's own
     disk.
+
+    One of these for a process: all workers share one breaker for each bucket and credential.
     """
 
     def __init__(
         self,
         *,
         timeout: timedelta = ANSWER,
+        hung: timedelta = HUNG,
         folder: Path | None = None,
         memory: Collection[str] = (),
     ) -> None:
-        """Take the longest wait for one answer, and what is served besides the clouds; nothing is imported yet."""
+        """Take the longest wait for one answer, and what is served besides the clouds; nothing is imported yet.
+
+        ``hung``: a call that takes longer than this to fail was not answered.
+        """
+        self._hung = hung
         self._timeouts = Timeouts(answer=timeout)
         self._folder = folder
         self._memory: dict[str, Any] = dict.fromkeys(memory)
         self._lock = threading.Lock()
-        self._kept: Kept[Hashable, CloudObjectStore] = Kept()
+        self._kept: Kept[Hashable, GuardedObjectStore] = Kept()
+        self._breakers: Kept[Hashable, Breaker] = Kept()
 
-    def open(self, location: StorageLocation, *, credential: bytes | None = None) -> CloudObjectStore:
+    def open(self, location: StorageLocation, *, credential: bytes | None = None) -> GuardedObjectStore:
         """Open a location, with the bytes of the Secret's key it names, or with the default chain. Makes no call.
 
         The same place and credential give the same store. Raises ``InvalidError`` for a configuration that cannot be
         used, ``ContainerMissingError`` when no adapter handles the provider.
         """
-        place = (location.provider, location.bucket, location.prefix, location.config, location.ca_cert)
-        return self._kept.get((*place, fingerprint(credential)), lambda: self._opened(location, credential))
+        bucket = (location.provider, location.bucket, location.config, location.ca_cert, fingerprint(credential))
+        return self._kept.get((*bucket, location.prefix), lambda: self._guarded(bucket, location, credential))
+
+    def _guarded(self, bucket: Hashable, location: StorageLocation, credential: bytes | None) -> GuardedObjectStore:
+        store = self._opened(location, credential)
+        breaker = self._breakers.get(bucket, lambda: Breaker(quick=QUICK_FAILURES, hung=self._hung))
+        return GuardedObjectStore(store, breaker, place=store.place)
 
     def _opened(self, location: StorageLocation, credential: bytes | None) -> CloudObjectStore:
         provider = plain_provider(location.provider)
@@ -132,7 +147,7 @@ class CloudObjectStore:
         """Keep the opened bucket, the location's prefix, and how messages call the place."""
         self._backend = backend
         self._prefix = prefix
-        self._place = place
+        self.place = place
 
     def read(self, key: str, *, limit: int) -> bytes:
         """Read a file of at most ``limit`` bytes; never more than that is held.
@@ -146,7 +161,7 @@ class CloudObjectStore:
             answer = obstore.get(self._store(), path)
             size = answer.meta["size"]
             if size > limit:
-                raise InvalidError(f"{self._place}: {key} has {size} bytes, more than the limit of {limit}")
+                raise InvalidError(f"{self.place}: {key} has {size} bytes, more than the limit of {limit}")
             return self._bounded(key, answer.stream(), limit)
 
     def _bounded(self, key: str, chunks: Iterable[Any], limit: int) -> bytes:
@@ -155,7 +170,7 @@ class CloudObjectStore:
         for chunk in chunks:
             data += memoryview(chunk)
             if len(data) > limit:
-                raise InvalidError(f"{self._place}: {key} has {len(data)} bytes or more, the limit is {limit}")
+                raise InvalidError(f"{self.place}: {key} has {len(data)} bytes or more, the limit is {limit}")
         return bytes(data)
 
     def list(self, prefix: str) -> Iterator[FileInfo]:
@@ -228,12 +243,12 @@ class CloudObjectStore:
             obstore.get(self._store(), probe)
         except Exception as error:
             fault = read_fault(error)
-            refused = build_error(fault, ERRORS, what=f"{self._place}: listing {strip(self._prefix, directory)}/")
+            refused = build_error(fault, ERRORS, what=f"{self.place}: listing {strip(self._prefix, directory)}/")
             if isinstance(refused, NotFoundError) or (isinstance(refused, DeniedError) and fault.code):
                 return
             raise refused from error
         raise UnknownError(
-            f"{self._place}: lists nothing below {directory or '/'}, yet answers for a file that cannot be there "
+            f"{self.place}: lists nothing below {directory or '/'}, yet answers for a file that cannot be there "
             f"({probe}): this is no object storage, or something stands before it"
         )
 
@@ -365,7 +380,7 @@ class CloudObjectStore:
             left = self._left(done)
         except ReprieveError as error:
             return dict(outcomes) | dict.fromkeys(done, outcome_of(error))
-        still = Unknown(f"{self._place}: answered as if the key was deleted, but lists it still")
+        still = Unknown(f"{self.place}: answered as if the key was deleted, but lists it still")
         return dict(outcomes) | dict.fromkeys(left, still)
 
     def _left(self, paths: Collection[str]) -> tuple[str, ...]:
@@ -379,7 +394,7 @@ class CloudObjectStore:
     def _store(self, *, single: bool = False) -> Any:
         """The obstore store. Raises ``ContainerMissingError`` for a folder or a bucket in memory that is not there."""
         if not self._backend.exists():
-            raise ContainerMissingError(f"{self._place}: there is no such bucket")
+            raise ContainerMissingError(f"{self.place}: there is no such bucket")
         return unwrapped(self._backend.single if single else self._backend.store)
 
     @contextmanager
@@ -402,8 +417,8 @@ class CloudObjectStore:
         if ours:
             return ours
         if is_unclear_404(fault) and self._lists_something():
-            return NotFoundError(f"{self._place}: {doing}: HTTP 404")
-        return build_error(fault, ERRORS, what=f"{self._place}: {doing}")
+            return NotFoundError(f"{self.place}: {doing}: HTTP 404")
+        return build_error(fault, ERRORS, what=f"{self.place}: {doing}")
 
     def _lists_something(self) -> bool:
         import obstore
@@ -411,6 +426,6 @@ class CloudObjectStore:
         try:
             return next(iter(obstore.list(self._store(), self._prefix or None, chunk_size=1)), None) is not None
         except Exception as error:
-            if isinstance(found := build_error(read_fault(error), ERRORS, what=self._place), ContainerMissingError):
+            if isinstance(found := build_error(read_fault(error), ERRORS, what=self.place), ContainerMissingError):
                 raise found from error
             return False

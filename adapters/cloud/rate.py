@@ -15,28 +15,27 @@ more, but of fewer than ten calls     that, and at least half of what it was
 A pause that the provider asks for (``Retry-After``) holds for the whole account.
 
 Guarantee: no call starts within such a pause or above the rate. Who would wait longer than ``patience`` for a turn is
-told when to come back instead (``Pending``: nothing failed, no attempt is counted), so a provider that is stuck keeps a
-worker no longer than its calls' time-out and the patience, and never one that works for another account. Nothing waits
-by looking at a clock again and again.
-Not guaranteed: fairness between callers, nor an account's limit over several
-processes.
+told when to come back instead (``Pending``: nothing failed, no attempt is counted). A provider that does not answer at
+all keeps a caller for one time-out of its call; after that calls come back at once (``Retryable``, see ``breaker``).
+Nothing waits by looking at a clock again and again.
+Not guaranteed: fairness between callers, nor an account's limit over several processes.
 """
 
 from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable, Iterable, Iterator
-from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
+from collections.abc import Callable
 from datetime import timedelta
 
-from attrs import evolve, field, frozen
+from attrs import evolve, frozen
 
+from reprieve.adapters.cloud.breaker import HUNG, Breaker, held_back
+from reprieve.adapters.cloud.kept import Kept
 from reprieve.core.outcomes import Outcome, Pending, Retryable
 
 PARALLELISM = 32
-PATIENCE = timedelta(seconds=30)
+PATIENCE = timedelta(seconds=10)
 TRIES = 8
 WINDOW = 0.5  # seconds
 TOLERATED = 1 / 3  # share of refused calls up to which the rate is about right
@@ -44,7 +43,6 @@ HEADROOM = 1.2
 FASTER, SLOWER = 1.25, 0.97
 FEW = 10
 BACKOFF, LONGEST_BACKOFF = 0.05, 0.2  # seconds before the third try, doubled for each further one
-HASTY = 2.0  # seconds; a call that took longer than that to fail was no throttling, and is the core's to repeat
 
 
 @frozen
@@ -126,7 +124,7 @@ def next_rate(bucket: Bucket, seconds: float) -> float:
 
 
 class Limiter:
-    """What all workers of one provider and account share.
+    """What all workers of one provider and account share: the rate, the bound on parallel calls, and the breaker.
 
     ``clock`` gives seconds that only grow, ``sleep`` waits for some.
     """
@@ -137,17 +135,18 @@ class Limiter:
         parallelism: int = PARALLELISM,
         pace: Pace | None = None,
         patience: timedelta = PATIENCE,
+        hung: timedelta = HUNG,
         clock: Callable[[], float] = time.monotonic,
         sleep: Callable[[float], None] = time.sleep,
     ) -> None:
         """Begin with a full bucket."""
-        self.parallelism = parallelism
+        self.breaker = Breaker(hung=hung, clock=clock)
         self._pace = pace or Pace()
         self._patience = patience.total_seconds()
         self._clock = clock
         self._sleep = sleep
         self._lock = threading.Lock()
-        self._turns = threading.BoundedSemaphore(parallelism)
+        self._places = threading.BoundedSemaphore(parallelism)
         self._bucket = full(self._pace, clock())
 
     @property
@@ -156,23 +155,67 @@ class Limiter:
         with self._lock:
             return self._bucket.rate
 
-    @contextmanager
-    def slot(self) -> Iterator[timedelta]:
-        """Hold one of the parallel calls, and wait for its turn. Raises nothing.
+    def call(self, effect: Callable[[], Outcome], *, doing: str = "call", tries: int = TRIES) -> Outcome:
+        """Carry out one effect in its turn, and again after a quick ``Retryable``, up to ``tries`` calls.
 
-        Gives zero when the call may be made. Gives the time until a turn when that is longer than the patience: then no
-        turn was taken and nothing may be called.
+        The last outcome comes back, and is the core's to judge: these are the short repeats within one attempt. Without
+        a call: ``Pending`` when a turn is further away than the patience, ``Retryable`` when calls are held back.
         """
-        with self._turns:
-            wait = self._take()
-            if 0 < wait <= self._patience:
-                self._sleep(wait)
-            yield timedelta(seconds=wait if wait > self._patience else 0)
+        ends = self._clock() + self._patience
+        result = self._once(effect, doing, ends)
+        for tried in range(1, tries):
+            if not isinstance(result, _Refused):
+                break
+            if tried > 1:
+                self._sleep(min(LONGEST_BACKOFF, BACKOFF * 2 ** (tried - 2)))
+            again = self._once(effect, doing, ends)
+            if isinstance(again, _NotCalled):
+                break
+            result = again
+        return result.outcome
 
-    def _take(self) -> float:
+    def _once(self, effect: Callable[[], Outcome], doing: str, ends: float) -> _Called | _Refused | _NotCalled:
+        if held := self.breaker.held():
+            return _held_back(doing, held)
+        if not self._places.acquire(timeout=max(0.0, ends - self._clock())):
+            return _NotCalled(Pending(PATIENCE, f"{doing}: not asked yet, all parallel calls are taken"))
+        try:
+            return self._in_turn(effect, doing, ends)
+        finally:
+            self._places.release()
+
+    def _in_turn(self, effect: Callable[[], Outcome], doing: str, ends: float) -> _Called | _Refused | _NotCalled:
+        if held := self.breaker.held():
+            return _held_back(doing, held)
+        wait = self._take(ends)
+        if wait > max(0.0, ends - self._clock()):
+            told = f"{doing}: not asked yet, the next turn is in {wait:.0f} s"
+            return _NotCalled(Pending(timedelta(seconds=wait), told))
+        if wait:
+            self._sleep(wait)
+        if held := self.breaker.ask():
+            return _held_back(doing, held)
+        return self._made(effect)
+
+    def _made(self, effect: Callable[[], Outcome]) -> _Called | _Refused:
+        began = self._clock()
+        try:
+            outcome = effect()
+        except BaseException:
+            self.breaker.let_go()
+            raise
+        failed = isinstance(outcome, Retryable)
+        quickly = not self.breaker.is_long(began)
+        self.breaker.note(began=began, failed=failed)
+        self.report(outcome)
+        return _Refused(outcome) if failed and quickly else _Called(outcome)
+
+    def _take(self, ends: float) -> float:
+        """Seconds until the next turn. It is taken only if it comes in time."""
         with self._lock:
-            taken, wait = take(self._bucket, self._pace, self._clock())
-            if wait <= self._patience:
+            now = self._clock()
+            taken, wait = take(self._bucket, self._pace, now)
+            if wait <= max(0.0, ends - now):
                 self._bucket = taken
             return wait
 
@@ -191,36 +234,34 @@ class Limiter:
         with self._lock:
             self._bucket = report(self._bucket, self._pace, self._clock(), refused=refused, after=after)
 
-    def call(self, effect: Callable[[], Outcome], *, tries: int = TRIES) -> Outcome:
-        """Carry out one effect in its turn, and again after a quick ``Retryable``, up to ``tries`` calls.
 
-        The last outcome comes back, and is the core's to judge: these are the short repeats within one attempt.
-        ``Pending``, without a call, when a turn is further away than the patience.
-        """
-        result: Outcome = Pending()
-        for tried in range(tries):
-            if tried > 1:
-                self._sleep(min(LONGEST_BACKOFF, BACKOFF * 2 ** (tried - 2)))
-            with self.slot() as wait:
-                if wait:
-                    return result if tried else Pending(wait, f"calls are held back for {wait.total_seconds():.0f} s")
-                began = self._clock()
-                result = effect()
-                self.report(result)
-            if not isinstance(result, Retryable) or self._clock() - began > HASTY:
-                break
-        return result
+@frozen
+class _Called:
+    """A call that was made, and is not to be repeated here."""
 
-
-Account = tuple[str, str]
+    outcome: Outcome
 
 
 @frozen
-class Job:
-    """An effect and the account that it calls: provider, and whatever tells its accounts apart (a location's name)."""
+class _Refused:
+    """A call that was refused quickly: worth another try."""
 
-    account: Account
-    effect: Callable[[], Outcome] = field(repr=False)
+    outcome: Outcome
+
+
+@frozen
+class _NotCalled:
+    """No call was made."""
+
+    outcome: Outcome
+
+
+def _held_back(doing: str, held: timedelta) -> _NotCalled:
+    return _NotCalled(Retryable(held, held_back(doing, held)))
+
+
+Account = tuple[str, ...]
+"""A provider, and whatever tells its accounts apart."""
 
 
 class Limiters:
@@ -229,30 +270,8 @@ class Limiters:
     def __init__(self, make: Callable[[], Limiter] = Limiter) -> None:
         """Take how a limiter is made."""
         self._make = make
-        self._lock = threading.Lock()
-        self._made: dict[Account, Limiter] = {}
+        self._kept: Kept[Account, Limiter] = Kept()
 
     def of(self, account: Account) -> Limiter:
         """The limiter of an account."""
-        with self._lock:
-            return self._made.setdefault(account, self._made.get(account) or self._make())
-
-    def run(self, jobs: Iterable[Job], *, tries: int = TRIES) -> list[Outcome]:
-        """Carry out jobs, each account's in threads of its own, so that none waits for another's.
-
-        Outcomes in the order of the jobs.
-        """
-        ordered = list(jobs)
-        accounts = {job.account: 0 for job in ordered}
-        for job in ordered:
-            accounts[job.account] += 1
-        pools = {
-            account: ThreadPoolExecutor(min(size, self.of(account).parallelism), thread_name_prefix=account[0])
-            for account, size in accounts.items()
-        }
-        try:
-            begun = [pools[job.account].submit(self.of(job.account).call, job.effect, tries=tries) for job in ordered]
-            return [future.result() for future in begun]
-        finally:
-            for pool in pools.values():
-                pool.shutdown(cancel_futures=True)
+        return self._kept.get(account, self._make)

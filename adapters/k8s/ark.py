@@ -46,6 +46,9 @@ LAYOUT = Layout(backups="", restores="", metadata_file="ark-backup.json", locate
 PLACE = "default"
 """The name by which core knows the one bucket and the one provider."""
 
+SNAPSHOT_TAG = "ark.heptio.com/backup"
+"""The tag of a snapshot that names its backup."""
+
 WITHOUT_PROVIDER = (
     "unable to delete backup because it includes PV snapshots and Ark is not configured with a PersistentVolumeProvider"
 )

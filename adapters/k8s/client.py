@@ -8,6 +8,7 @@ call.
 from __future__ import annotations
 
 import contextlib
+import logging
 import os
 import threading
 from collections.abc import Iterator
@@ -177,11 +178,31 @@ def _home_file() -> str:
     return str(path) if path.is_file() else ""
 
 
+@contextlib.contextmanager
+def _complaints() -> Iterator[list[str]]:
+    """Gather what the client only logs: without a plugin's credentials it would go on, as nobody."""
+    told: list[str] = []
+
+    class Listener(logging.Handler):
+        def emit(self, record: logging.LogRecord) -> None:
+            told.append(record.getMessage())
+
+    listener = Listener(logging.ERROR)
+    logging.getLogger().addHandler(listener)
+    try:
+        yield told
+    finally:
+        logging.getLogger().removeHandler(listener)
+
+
 def _load(configuration: Any, files: str, context: str) -> None:
     from kubernetes import config as module
 
     config: Any = module  # its functions carry no types
     if files:
-        config.load_kube_config(files, context or None, configuration, persist_config=False)
+        with _complaints() as complaints:
+            config.load_kube_config(files, context or None, configuration, persist_config=False)
+        if complaints and not (configuration.api_key or configuration.cert_file or configuration.username):
+            raise InvalidError(f"the credential plugin gave nothing (see users): {'; '.join(complaints)}")
     else:
         config.load_incluster_config(configuration)

@@ -27,6 +27,14 @@ PAGE = 500
 _GRACE = timedelta(seconds=15)  # how much later than its time-out a watch may end before it counts as dead
 _PARTIAL = "application/json;as=PartialObjectMetadata;g=meta.k8s.io;v=v1,application/json"
 _PARTIALS = "application/json;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1,application/json"
+_HELD = timedelta(minutes=1)  # a watch tells when the last finalizer is off; this is for one that was missed
+_REVIEWS = "authorization.k8s.io"
+_REVIEW_PATH = f"/apis/{_REVIEWS}/v1/selfsubjectaccessreviews"
+_REVIEW: Final = {
+    "apiVersion": f"{_REVIEWS}/v1",
+    "kind": "SelfSubjectAccessReview",
+    "spec": {"resourceAttributes": {"verb": "list", "group": "*", "resource": "*"}},
+}
 _EXPECTED: Final = {"GET": {200}, "POST": {200, 201, 202}, "PATCH": {200}, "DELETE": {200, 202}}
 
 
@@ -51,8 +59,16 @@ class KubernetesCluster:
         return self._discovery.find(kind).scope
 
     def kinds(self) -> Sequence[ObjectKind]:
-        """Every kind that can be listed, in its group's preferred version. Raises core errors."""
+        """Every kind that can be listed and deleted, in its group's preferred version. Raises core errors."""
         return self._discovery.kinds()
+
+    def may_list_everything(self) -> bool:
+        """Say whether this account may list every kind in every namespace; it need not. Raises core errors."""
+        request = Request(Ask("create", "selfsubjectaccessreviews", _REVIEWS), "POST", _REVIEW_PATH, body=_REVIEW)
+        answer = self._transport.call(request)
+        if answer.status not in _EXPECTED["POST"]:
+            raise error_of(request.ask, answer)
+        return wire.read_review(answer.body)
 
     def version(self) -> str:
         """Say which version the API server is, as ``v1.31.2``. Raises core errors."""
@@ -230,6 +246,6 @@ def _deleted(answer: Answer, ref: ObjectRef) -> Outcome:
     if meta.name != ref.name or meta.uid != ref.uid:
         return Conflict(f"the API server answers the deletion of {ref.key} ({ref.uid}) with {meta.name} ({meta.uid})")
     if meta.finalizers:
-        return Pending(message=f"accepted; held by the finalizers {', '.join(meta.finalizers)}")
+        return Pending(_HELD, f"accepted; held by the finalizers {', '.join(meta.finalizers)}")
     accepted = meta.terminating or answer.status == HTTPStatus.ACCEPTED
     return Pending(message="accepted; the object is terminating") if accepted else Done()

@@ -45,7 +45,8 @@ class Dialect:
     """Kinds, readers, writers and layout of one backup tool.
 
     ``lists`` are the names of the lists in a backup's directory; without any, a backup points at nothing but what its
-    record says. ``to_api`` translates a manifest or a patch of core's words (``merge_patch``) into the tool's.
+    record says. ``snapshot_tag`` is the tag by which snapshots name their backup. ``to_api`` translates a manifest or a
+    patch of core's words (``merge_patch``) into the tool's.
     """
 
     name: str
@@ -63,6 +64,7 @@ class Dialect:
     to_api: Callable[[Mapping[str, Any]], dict[str, Any]] = dict
     lists: tuple[str, ...] = ()
     without_provider: str = ""
+    snapshot_tag: str = "velero.io/backup"
 
 
 VELERO = Dialect(
@@ -100,4 +102,5 @@ def ark_dialect(*, bucket: str, provider: str, namespace: str) -> Dialect:
         bind_patch=ark.bind_patch,
         to_api=ark.in_arks_words,
         without_provider=ark.WITHOUT_PROVIDER,
+        snapshot_tag=ark.SNAPSHOT_TAG,
     )

@@ -73,9 +73,11 @@ class Discovery:
             self._known.pop(kind, None)
 
     def kinds(self) -> list[ObjectKind]:
-        """Every kind that can be listed, in its group's preferred version, sorted; asked anew each time.
+        """Every kind that can be listed and deleted, in its group's preferred version, sorted; asked anew each time.
 
-        A group whose own server does not answer is left out: nothing is known of its kinds.
+        What can only be read (component statuses, metrics) cannot carry a finalizer. A kind whose definition is being
+        deleted is told without its other verbs, ``patch`` among them, and may hold objects still. A group whose own
+        server does not answer is left out: nothing is known of its kinds.
         """
         answer = self._transport.call(Request(Ask("discover", "groups"), "GET", "/apis"))
         if answer.status != HTTPStatus.OK:
@@ -91,7 +93,11 @@ class Discovery:
         if answer.status != HTTPStatus.OK:
             return []
         found = wire.read_resources(answer.body, any_kind)
-        return [ObjectKind(api_version, r.kind) for r in found if "/" not in r.name and "list" in (r.verbs or ())]
+        return [
+            ObjectKind(api_version, each.kind)
+            for each in found
+            if "/" not in each.name and {"list", "delete"} <= set(each.verbs or ())
+        ]
 
     def _read(self, kind: ObjectKind) -> Endpoint:
         if not _API_VERSION.fullmatch(kind.api_version):

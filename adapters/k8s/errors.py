@@ -13,6 +13,7 @@ import enum
 import re
 from collections.abc import Mapping
 from datetime import timedelta
+from http import HTTPStatus
 
 from attrs import field, frozen
 
@@ -132,6 +133,8 @@ RULES = (
 
 _TLS = "no trusted TLS connection (see certificate-authority in the kubeconfig)"
 
+_CREDENTIALS = "; the credentials are wrong or have expired (see users in the kubeconfig)"
+
 # The failure to get an answer, by the name of an exception's class or of one of its bases, and a part of its text.
 FAILURES: tuple[tuple[str, str, type[errors.ReprieveError], str], ...] = (
     ("SSLError", "", errors.UnavailableError, _TLS),
@@ -159,6 +162,7 @@ def error_of(ask: Ask, answer: Answer) -> errors.ReprieveError:
     rule = next((rule for rule in RULES if _fits(rule, answer.status, status, subject, said)), None)
     reason = f" {status.reason}" if status.reason else ""
     message = f"{ask}: {said or 'no message'} (HTTP {answer.status}{reason})"
+    message += _CREDENTIALS if answer.status == HTTPStatus.UNAUTHORIZED else ""
     return _made(rule.error if rule else errors.UnknownError, message, pause=_pause(answer, status))
 
 

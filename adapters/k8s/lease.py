@@ -121,12 +121,14 @@ class Elector:
         wait: Callable[[float], object],
         on_started: Callable[[], None],
         on_lost: Callable[[str], None],
+        on_waiting: Callable[[str], None] = lambda _why: None,
     ) -> None:
         """Campaign until stopped, then let go of the Lease; ends after ``on_lost`` when leadership is lost.
 
-        ``wait`` pauses for seconds (``threading.Event.wait`` of the stop event is one).
+        ``wait`` pauses for seconds (``threading.Event.wait`` of the stop event is one). ``on_waiting`` is told why the
+        work does not begin yet, once for each reason in a row.
         """
-        started = False
+        started, told = False, ""
         while not stopped():
             standing = self.step()
             if started and not self.leading:
@@ -135,6 +137,9 @@ class Elector:
             if not started and self.leading:
                 started = True
                 on_started()
+            if not started and isinstance(standing, Following) and standing.why != told:
+                told = standing.why
+                on_waiting(told)
             wait(self._terms.retry.total_seconds())
         self.release()
 

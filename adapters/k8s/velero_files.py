@@ -1,7 +1,8 @@
 """Codec of the documents in Velero's bucket layout: the metadata file and the gzipped lists beside it.
 
-Guarantee: a document is either read whole or reported as a fault with its reason; it is never half believed. What
-unpacks to more than the limit is a fault as well, so that a crafted file cannot fill the memory.
+Guarantee: a document is either read whole or reported as a fault with its reason; it is never half believed: an entry
+whose id is no text is a fault, not an entry without an id. What unpacks to more than the limit, or to more values, is a
+fault as well, so that a crafted file cannot fill the memory.
 Not guaranteed: that a list is complete; Velero writes it before the metadata file is final.
 """
 
@@ -26,11 +27,12 @@ from reprieve.core.backups import (
     backup_directory,
 )
 from reprieve.core.holds import hold_from_document
-from reprieve.core.objects import mapping, resource_from_json, text
+from reprieve.core.objects import mapping
 from reprieve.core.values import FrozenMap, parse_instant
 
 FILE_LIMIT = 32 * 1024 * 1024
 UNPACKED_LIMIT = 64 * 1024 * 1024
+VALUES_LIMIT = 4_000_000
 GZIP = 16 + zlib.MAX_WBITS
 
 
@@ -76,34 +78,48 @@ def read_hold(data: bytes) -> FrozenMap[str, str]:
 
 
 def _native(entry: Mapping[str, Any]) -> list[Item]:
-    spec, status = mapping(entry.get("spec")), mapping(entry.get("status"))
-    snapshot, location = text(status.get("providerSnapshotID")), text(spec.get("location"))
-    return [NativeSnapshot(snapshot, location, text(spec.get("volumeAZ")), text(spec.get("persistentVolumeName")))]
+    spec, status = _part(entry, "spec"), _part(entry, "status")
+    snapshot, location = _text(status, "providerSnapshotID"), _text(spec, "location")
+    return [NativeSnapshot(snapshot, location, _text(spec, "volumeAZ"), _text(spec, "persistentVolumeName"))]
 
 
 def _repository(entry: Mapping[str, Any]) -> list[Item]:
-    record = resource_from_json(entry)
-    snapshot = text(record.section("status").get("snapshotID"))
-    return (
-        [RepositorySnapshot(snapshot, text(record.section("spec").get("uploaderType")) or "restic")] if snapshot else []
-    )
+    snapshot = _text(_part(entry, "status"), "snapshotID")
+    uploader = _text(_part(entry, "spec"), "uploaderType") or "restic"
+    return [RepositorySnapshot(snapshot, uploader)] if snapshot else []
 
 
 def _csi(entry: Mapping[str, Any]) -> list[Item]:
-    record = resource_from_json(entry)
-    return [CsiContent(record.meta.name, text(record.section("spec").get("driver")))]
+    return [CsiContent(_text(_part(entry, "metadata"), "name"), _text(_part(entry, "spec"), "driver"))]
 
 
 def _operation(entry: Mapping[str, Any]) -> list[Item]:
-    identifier = text(mapping(entry.get("spec")).get("operationID"))
+    identifier = _text(_part(entry, "spec"), "operationID")
     return [DataMoverItem(identifier)] if identifier.startswith("du-") else []
 
 
 def _volume(entry: Mapping[str, Any]) -> list[Item]:
-    moved = mapping(entry.get("snapshotDataMovementInfo"))
-    if entry.get("snapshotDataMoved") is not True:
-        return []
-    return [DataMoverItem(text(moved.get("operationID")) or text(entry.get("pvName")))]
+    moved = entry.get("snapshotDataMoved")
+    if moved not in (None, True, False):
+        raise DocumentError(f"its snapshotDataMoved is a {type(moved).__name__}, not true or false")
+    info = _part(entry, "snapshotDataMovementInfo")
+    return [DataMoverItem(_text(info, "operationID") or _text(entry, "pvName"))] if moved else []
+
+
+def _part(entry: Mapping[str, Any], name: str) -> Mapping[str, Any]:
+    """A part of an entry; an absent one is empty. Raises ``DocumentError`` for anything but an object."""
+    part = entry.get(name)
+    if part is not None and not isinstance(part, Mapping):
+        raise DocumentError(f"its {name} is a {type(part).__name__}, not an object")
+    return part or {}
+
+
+def _text(part: Mapping[str, Any], name: str) -> str:
+    """A text of an entry; an absent one is empty. Raises ``DocumentError`` for anything but a text."""
+    found = part.get(name)
+    if found is not None and not isinstance(found, str):
+        raise DocumentError(f"its {name} is a {type(found).__name__}, not a text")
+    return found or ""
 
 
 LISTS: Mapping[str, Callable[[Mapping[str, Any]], list[Item]]] = {
@@ -134,9 +150,17 @@ def _read_entries(
 ) -> tuple[Item, ...] | ListCorrupt:
     try:
         entries = _list_of(_json(_gunzip(data)))
-        return tuple(item for entry in entries for item in entry_items(_mapping_of(entry)))
+        return tuple(item for number, entry in enumerate(entries) for item in _items_of(number, entry, entry_items))
     except DocumentError as fault:
         return ListCorrupt(key, str(fault))
+
+
+def _items_of(number: int, entry: Any, entry_items: Callable[[Mapping[str, Any]], list[Item]]) -> list[Item]:
+    """What an entry names. Raises ``DocumentError`` that says which entry is wrong, counted from 0."""
+    try:
+        return entry_items(_mapping_of(entry))
+    except DocumentError as fault:
+        raise DocumentError(f"entry [{number}] is not what it must be: {fault}") from fault
 
 
 def _gunzip(data: bytes) -> bytes:
@@ -149,10 +173,15 @@ def _gunzip(data: bytes) -> bytes:
         raise DocumentError(f"it unpacks to more than {UNPACKED_LIMIT // 1024 // 1024} MiB")
     if not unpacker.eof:
         raise DocumentError(f"it is truncated after {len(data)} bytes")
+    if unpacker.unused_data:
+        raise DocumentError(f"{len(unpacker.unused_data)} bytes follow after its end")
     return plain
 
 
 def _json(data: bytes) -> Any:
+    values = sum(data.count(mark) for mark in (b",", b"[", b"{"))
+    if values > VALUES_LIMIT:
+        raise DocumentError(f"it has more than {VALUES_LIMIT} values")
     try:
         return json.loads(data)
     except (ValueError, RecursionError) as fault:

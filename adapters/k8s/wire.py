@@ -92,6 +92,14 @@ class _GroupList(msgspec.Struct):
     groups: list[_Group]
 
 
+class _ReviewStatus(msgspec.Struct):
+    allowed: bool
+
+
+class _Review(msgspec.Struct):
+    status: _ReviewStatus
+
+
 class _Version(msgspec.Struct, rename="camel"):
     git_version: str
 
@@ -105,6 +113,7 @@ _EVENT = msgspec.json.Decoder(_Event)
 _RESOURCES = msgspec.json.Decoder(_ResourceList)
 _GROUPS = msgspec.json.Decoder(_GroupList)
 _VERSION = msgspec.json.Decoder(_Version)
+_REVIEW = msgspec.json.Decoder(_Review)
 
 
 @frozen
@@ -166,6 +175,12 @@ def read_server_version(body: bytes) -> str:
     """Read a server's version. Raises ``UnknownError`` when the body names none."""
     version: _Version = _decode(_VERSION, body, "the server's version")
     return version.git_version
+
+
+def read_review(body: bytes) -> bool:
+    """Read whether an access review allows what it asks. Raises ``UnknownError`` when the body is none."""
+    review: _Review = _decode(_REVIEW, body, "an access review")
+    return review.status.allowed
 
 
 def _try(decoder: Any, body: bytes) -> Any:

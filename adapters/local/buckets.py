@@ -179,17 +179,17 @@ class _FolderStore:
         self._bucket()
         return directory
 
-    def _keys(self, directory: str) -> list[str]:
+    def _keys(self, directory: str) -> tuple[str, ...]:
         """Every key below a directory, in order. Raises ``InvalidError`` for a file whose name is none."""
         base, files = self._folder / self._prefix, self._files(directory) if self._is_there(directory) else ()
         with _in(self._folder.name):
-            return sorted(check_key(path.relative_to(base).as_posix()) for path in files)
+            return tuple(sorted(check_key(path.relative_to(base).as_posix()) for path in files))
 
     def _is_there(self, directory: str) -> bool:
         """Whether there is such a directory. Links are not followed: what they lead to has a name of its own."""
         base = self._folder / self._prefix
-        linked = any((base / each).is_symlink() for each in accumulate(Path(directory).parts, join))
-        return not linked and is_folder(base / directory)
+        steps = accumulate(Path(directory).parts, join)
+        return is_folder(base / directory) and not any((base / each).is_symlink() for each in steps)
 
     def _files(self, directory: str) -> Iterator[Path]:
         for path in walk(self._folder / self._prefix / directory, hidden=True):
@@ -313,10 +313,10 @@ class _MemoryStore:
         self._stores.hook("list", self._bucket, start)
         return {full: data for full, data in self._stores.files(self._bucket).items() if full.startswith(start)}
 
-    def _checked(self, names: Iterable[str]) -> list[str]:
+    def _checked(self, names: Iterable[str]) -> tuple[str, ...]:
         """Keys, or names of directories, in order. Raises ``InvalidError`` when one is none."""
         with _in(self._bucket):
-            return sorted(map(check_key, names))
+            return tuple(sorted(map(check_key, names)))
 
     def _begin(self, operation: str, key: str) -> str:
         with _in(self._bucket):

@@ -5,31 +5,33 @@ Before the question there is a plan.
 
 from __future__ import annotations
 
-import threading
+from collections import Counter
 from collections.abc import Iterable, Sequence
 from datetime import datetime
-from typing import Any
+from typing import Any, assert_never
 
 import click
 from attrs import frozen
 
-from reprieve.adapters.k8s import velero
 from reprieve.core.backups import Backup, DeletionRequest, NativeSnapshot, RequestPhase, StorageLocation, request_for
 from reprieve.core.errors import AlreadyExistsError, ContainerMissingError, InvalidError, NotFoundError, ReprieveError
 from reprieve.core.holds import Held, any_hold
 from reprieve.core.objects import ObjectRef, is_object_name, resource_from_json
 from reprieve.core.reasons import Verdict
-from reprieve.core.requests import Absent, Admitted, Deferred, Refused, admit, plan
+from reprieve.core.requests import Absent, Admitted, Deferred, Refused, admit, bind, plan
+from reprieve.core.steps import DeleteRestore, DeleteSnapshot, Step
 from reprieve.core.values import format_instant
 from reprieve.entrypoints.cli import render
+from reprieve.entrypoints.cli.describing import further, say_expiry_and_holds, say_restores
 from reprieve.entrypoints.cli.logs import configure_logging
 from reprieve.entrypoints.cli.options import Target, ask, confirm_option, output_option, target_options
 from reprieve.entrypoints.cli.root import ERROR, NOT_DONE
-from reprieve.entrypoints.controller.build import backup_reader, build_controllers
+from reprieve.entrypoints.cli.waiting import carry_out, wait_for_end
+from reprieve.entrypoints.controller.build import backup_reader
 from reprieve.entrypoints.controller.gathering import BackupReader
-from reprieve.entrypoints.controller.runtime import run_once
 from reprieve.entrypoints.world import World
 
+WORST = (0, NOT_DONE, ERROR)  # of several exit codes, the last of these holds
 NAME_TRIES = 5
 REQUEST_STAGES = {"siblings", "requests"}
 
@@ -63,11 +65,17 @@ def list_command(*, target: Target, output: str, selector: str) -> int:
 
 
 def _backups(world: World, selector: str) -> list[Backup]:
+    dialect = backup_reader(world).dialect
     try:
-        found = world.cluster.list(velero.BACKUP, namespace=world.backups.namespace, selector=selector)
+        found = world.cluster.list(dialect.backup_kind, namespace=world.backups.namespace, selector=selector)
+    except InvalidError as fault:
+        if not selector:
+            raise
+        example = "write such as app=shop, tier!=test or env in (a, b)"
+        raise InvalidError(f"--selector {selector!r} is not a label selector: {fault}; {example}") from fault
     except ContainerMissingError as fault:
-        raise ContainerMissingError(f"{fault}: is Velero installed in this cluster?") from fault
-    return sorted((velero.backup(each) for each in found.items), key=lambda backup: backup.name)
+        raise ContainerMissingError(f"{fault}: is {dialect.name.title()} installed in this cluster?") from fault
+    return sorted((dialect.backup(each) for each in found.items), key=lambda backup: backup.name)
 
 
 def _status(backup: Backup) -> str:
@@ -117,11 +125,11 @@ def describe_command(*, target: Target, output: str, name: str) -> int:
     with target.open(read_only=True) as world:
         reader = backup_reader(world)
         backup = _one(reader, name)
-        described = _describe(reader, backup)
+        described = _describe(reader, backup) | further(reader, world.backups.retention, backup, now=target.now)
     if output != "table":
         render.emit(described, output)
     else:
-        _print_description(described, _hold(backup, target.now))
+        _print_description(described)
     return 0
 
 
@@ -180,46 +188,69 @@ def _attempt(request: DeletionRequest) -> dict[str, Any]:
     }
 
 
-def _print_description(described: dict[str, Any], hold: str) -> None:
+def _print_description(described: dict[str, Any]) -> None:
     attempts = described["deletionAttempts"]
-    click.echo(f"Name:              {described['name']}")
-    click.echo(f"UID:               {described['uid']}")
-    click.echo(f"Phase:             {described['phase']}")
-    click.echo(f"Storage location:  {described['storageLocation']}")
-    click.echo(f"Expires:           {described['expiration'] or 'never'}")
-    click.echo(f"Hold:              {hold or 'none'}")
-    click.echo(f"Snapshots:         {len(described['snapshots'])}")
+    render.say(f"Name:              {described['name']}")
+    render.say(f"UID:               {described['uid']}")
+    render.say(f"Phase:             {described['phase']}")
+    render.say(f"Storage location:  {described['storageLocation']}")
+    render.say(f"Expires:           {described['expiration'] or 'never'}")
+    say_expiry_and_holds(described)
+    render.say(f"Snapshots:         {len(described['snapshots'])}")
     for snapshot in described["snapshots"]:
-        click.echo(f"  {snapshot['id']}  ({snapshot['provider']}, snapshot location {snapshot['location']})")
+        render.say(f"  {snapshot['id']}  ({snapshot['provider']}, snapshot location {snapshot['location']})")
+    say_restores(described)
     if attempts["deleteBackupRequests"]:
         _print_attempts(attempts)
 
 
 def _print_attempts(attempts: dict[str, Any]) -> None:
     failed = f" ({attempts['failed']} failed)" if attempts["failed"] else ""
-    click.echo(f"\nDeletion Attempts{failed}:")
-    for each in attempts["deleteBackupRequests"]:
+    render.say(f"\nDeletion Attempts{failed}:")
+    for number, each in enumerate(attempts["deleteBackupRequests"]):
+        tries = f", {each['attempts']} failed attempts" if each["attempts"] else ""
         following = f", next attempt {each['nextAttempt']}" if each["nextAttempt"] else ""
-        click.echo(
-            f"  {each['creationTimestamp']}: {each['phase']} ({each['name']}, {each['attempts']} tries{following})"
-        )
+        start = "\n" if number else ""
+        render.say(f"{start}  {each['creationTimestamp']}: {each['phase']} ({each['name']}{tries}{following})")
+        if each["errors"]:
+            render.say("  Errors:")
         for error in each["errors"]:
-            click.echo(f"    {error}")
+            render.say(f"    {error}")
 
 
 # delete
 
 
 @frozen
-class Selected:
-    """A backup to ask the deletion of, with what the deletion would do, or why it is not asked for."""
+class Judged:
+    """A backup that is asked for, and what a request for it would come to."""
 
     backup: Backup
     verdict: Verdict
     reason: str
     message: str
+
+
+@frozen
+class Askable(Judged):
+    """A request is to be created; ``steps`` are those of the plan."""
+
     steps: int = 0
-    ask: bool = True
+
+
+@frozen
+class Asked(Judged):
+    """A request is there already and has not ended: no second one is made."""
+
+    request: ObjectRef
+
+
+@frozen
+class Hopeless(Judged):
+    """A request would be refused, so none is created."""
+
+
+Selected = Askable | Asked | Hopeless
 
 
 @command.command("delete", short_help="Ask for the deletion of backups.")
@@ -252,11 +283,12 @@ def delete_command(
         deletion = _Deletion(world, target, even_in_progress=even_in_progress)
         selected = deletion.select(names, selector)
         deletion.show(selected)
-        if not any(each.ask for each in selected) or not (confirm or ask("Are you sure you want to continue")):
-            return deletion.finish([], output)
-        asked = [deletion.submit(each) for each in selected if each.ask]
-        code = deletion.wait(asked) if wait else 0
-        return max(deletion.finish(asked, output), code, key=(0, NOT_DONE, ERROR).index)
+        asked = deletion.ask_for(selected, confirmed=confirm, wait=wait)
+        code = max(deletion.wait(asked) if wait else 0, ERROR if deletion.failed else 0, key=WORST.index)
+        created = [ref for each, ref in asked if isinstance(each, Askable)]
+        if output != "table":
+            render.emit([{"name": ref.name, "namespace": ref.namespace, "uid": ref.uid} for ref in created], output)
+        return code
 
 
 class _Deletion:
@@ -265,6 +297,7 @@ class _Deletion:
     def __init__(self, world: World, target: Target, *, even_in_progress: bool) -> None:
         self.world, self.target, self.even_in_progress = world, target, even_in_progress
         self.reader = backup_reader(world)
+        self.dialect = self.reader.dialect
         self.failed = False
 
     def select(self, names: Sequence[str], selector: str) -> list[Selected]:
@@ -272,8 +305,8 @@ class _Deletion:
         found = self._named(names) if names else _backups(self.world, selector)
         if not found and not self.failed:
             click.echo("No backups found", err=True)
-        pending = {r.bound_uid: r for r in self.reader.requests() if r.phase is not RequestPhase.PROCESSED}
-        return [self._judge(backup, pending.get(backup.meta.uid)) for backup in found]
+        waiting = [request for request in self.reader.requests() if request.phase is not RequestPhase.PROCESSED]
+        return [self._judge(backup, [r for r in waiting if _concerns(r, backup)]) for backup in found]
 
     def _named(self, names: Iterable[str]) -> list[Backup]:
         found: list[Backup] = []
@@ -286,53 +319,77 @@ class _Deletion:
 
     def fail(self, message: str) -> None:
         """Say what failed, and let the exit code be 1."""
-        click.echo(f"reprieve: error: {message}", err=True)
+        render.say(f"reprieve: error: {message}", err=True)
         self.failed = True
 
-    def _judge(self, backup: Backup, pending: DeletionRequest | None) -> Selected:
-        if pending is not None:
-            message = f"already asked for by {pending.meta.name}, which has not ended"
-            return Selected(backup, Verdict.KEEP, "AlreadyAsked", message, ask=False)
+    def _judge(self, backup: Backup, waiting: Sequence[DeletionRequest]) -> Selected:
+        if waiting:
+            request = waiting[0]
+            message = f"already asked for by {request.meta.name}, which has not ended"
+            return Asked(backup, Verdict.DELETE, "AlreadyAsked", message, request.ref)
         gathered = self.reader.gather(self._draft(backup), [])
         match admit(gathered.facts, gathered.inventory, now=self.target.now):
             case Refused(reason, message):
                 self.failed = True
-                return Selected(backup, Verdict.KEEP, reason.value, message, ask=False)
+                return Hopeless(backup, Verdict.KEEP, reason.value, message)
             case Deferred(reason=reason, message=message):
-                return Selected(backup, Verdict.KEEP, reason.value, f"{message}; the request would wait")
-            case Admitted():
-                stages = plan(gathered.facts, gathered.inventory).stages
-                steps = [
-                    s for stage in stages if stage.name not in REQUEST_STAGES for s in (*stage.steps, *stage.decided)
-                ]
-                message = (
-                    f"{len(gathered.inventory.items)} items outside the bucket, its files, its restores, its record"
-                )
-                return Selected(backup, Verdict.DELETE, "Admitted", message, len(steps))
+                return Askable(backup, Verdict.KEEP, reason.value, f"{message}; the request would wait")
+            case Admitted() as admitted:
+                stages = [s for s in plan(gathered.facts, gathered.inventory).stages if s.name not in REQUEST_STAGES]
+                steps = [step for stage in stages for step in (*stage.steps, *(done.step for done in stage.decided))]
+                return Askable(backup, Verdict.DELETE, admitted.reason.value, _told(steps), len(steps))
 
     def _manifest(self, backup: Backup) -> dict[str, Any]:
-        return velero.request_manifest(request_for(backup, even_in_progress=self.even_in_progress))
+        return self.dialect.request_manifest(request_for(backup, even_in_progress=self.even_in_progress))
 
     def _draft(self, backup: Backup) -> DeletionRequest:
         """The request as it would be, to ask core what would become of it."""
-        return velero.deletion_request(resource_from_json(self._manifest(backup)))
+        return self.dialect.deletion_request(resource_from_json(self._manifest(backup)))
 
     def show(self, selected: Sequence[Selected]) -> None:
         """Show the plan, on standard error, since standard output belongs to the result."""
         for each in selected:
-            steps = f" ({each.steps} steps)" if each.steps else ""
-            click.echo(f"{each.backup.name}: {each.verdict.value} {each.reason}: {each.message}{steps}", err=True)
+            steps = f" ({each.steps} steps)" if isinstance(each, Askable) and each.steps else ""
+            render.say(f"{each.backup.name}: {each.verdict.value} {each.reason}: {each.message}{steps}", err=True)
 
-    def submit(self, selected: Selected) -> ObjectRef:
+    def ask_for(self, selected: Sequence[Selected], *, confirmed: bool, wait: bool) -> list[tuple[Selected, ObjectRef]]:
+        """Create the requests, once somebody has agreed; gives them with those that are there already.
+
+        In a folder waiting means carrying out, so that is agreed to as well.
+        """
+        carried_out = wait and self.target.local is not None
+        needs_a_yes = any(isinstance(each, Askable) or (carried_out and isinstance(each, Asked)) for each in selected)
+        if needs_a_yes and not (confirmed or ask("Are you sure you want to continue")):
+            return []
+        asked: list[tuple[Selected, ObjectRef]] = []
+        for each in selected:
+            try:
+                asked += self._request_of(each)
+            except ReprieveError as fault:
+                self.fail(f"{each.backup.name}: no request could be created: {fault}")
+        return asked
+
+    def _request_of(self, each: Selected) -> list[tuple[Selected, ObjectRef]]:
+        match each:
+            case Asked(request=request):
+                return [(each, request)]
+            case Askable(backup=backup):
+                return [(each, self._submit(backup))]
+            case Hopeless():
+                return []
+            case _:
+                assert_never(each)
+
+    def _submit(self, backup: Backup) -> ObjectRef:
         """Create the request. A generated name that is taken is generated anew."""
         for left in reversed(range(NAME_TRIES)):
             try:
-                created = self.world.cluster.create(self._manifest(selected.backup))
+                created = self.world.cluster.create(self._manifest(backup))
             except AlreadyExistsError:
                 if not left:
                     raise
             else:
-                click.echo(f'Request to delete backup "{selected.backup.name}" submitted successfully.', err=True)
+                click.echo(f'Request to delete backup "{backup.name}" submitted successfully.', err=True)
                 click.echo(
                     "The backup will be fully deleted after all associated data "
                     "(disk snapshots, backup files, restores) are removed.",
@@ -341,39 +398,49 @@ class _Deletion:
                 return created.ref
         raise InvalidError("no free name was generated")
 
-    def wait(self, asked: Sequence[ObjectRef]) -> int:
-        """Wait for the requests to end; in a local folder, carry them out."""
+    def wait(self, asked: Sequence[tuple[Selected, ObjectRef]]) -> int:
+        """Wait for the requests to end; in a local folder, carry them out, and no others."""
         if self.target.local is not None:
-            built = build_controllers(self.world, names=["deletion"], stop=threading.Event())
-            try:
-                run_once(built.reconcilers, now=self.target.now)
-            finally:
-                built.close()
-            return self._judge_ends(asked)
-        from reprieve.entrypoints.cli.waiting import wait_for_end
+            report = carry_out(self.world, {each.backup.name for each, _ in asked}, now=self.target.now)
+            for failure in report.failures:
+                self.fail(failure.message)
+        else:
+            wait_for_end(self.world.cluster, self.dialect.request_kind, [ref for _, ref in asked])
+        return max((self._judge_end(each.backup, ref) for each, ref in asked), key=WORST.index, default=0)
 
-        wait_for_end(self.world.cluster, velero.REQUEST, asked)
-        return self._judge_ends(asked)
-
-    def _judge_ends(self, asked: Sequence[ObjectRef]) -> int:
-        codes = [self._judge_end(ref) for ref in asked]
-        return max(codes, key=(0, NOT_DONE, ERROR).index, default=0)
-
-    def _judge_end(self, ref: ObjectRef) -> int:
+    def _judge_end(self, backup: Backup, ref: ObjectRef) -> int:
         try:
-            request = velero.deletion_request(self.world.cluster.get(ref))
+            request = self.dialect.deletion_request(self.world.cluster.get(ref))
         except NotFoundError:
-            click.echo(f"{ref.name}: the backup is deleted", err=True)
-            return 0
+            return self._judge_gone(backup, ref)
         errors = "; ".join(request.errors)
         if request.phase is RequestPhase.PROCESSED:
-            self.fail(f"{ref.name}: {errors}")
+            self.fail(f"{backup.name}: {ref.name} ended with: {errors or 'no error, yet it is still there'}")
             return ERROR
-        click.echo(f"{ref.name}: {request.phase.value}, not ended yet {errors}".rstrip(), err=True)
+        why = f": {errors}" if errors else ""
+        render.say(f"{backup.name}: {ref.name} has not ended yet ({request.phase.value}){why}", err=True)
         return NOT_DONE
 
-    def finish(self, asked: Sequence[ObjectRef], output: str) -> int:
-        """Print the requests that were created; exit code 1 when any name failed."""
-        if output != "table":
-            render.emit([{"name": ref.name, "namespace": ref.namespace, "uid": ref.uid} for ref in asked], output)
-        return ERROR if self.failed else 0
+    def _judge_gone(self, backup: Backup, ref: ObjectRef) -> int:
+        """A request that is gone has done its work when its backup is gone too; somebody may have taken it away."""
+        live = self.reader.backup(backup.name)
+        if isinstance(live, Backup) and live.meta.uid == backup.meta.uid:
+            self.fail(f"{backup.name}: {ref.name} is gone, but the backup is still there: somebody took it back")
+            return ERROR
+        click.echo(f"{backup.name} is deleted", err=True)
+        return 0
+
+
+def _concerns(request: DeletionRequest, backup: Backup) -> bool:
+    """Whether a request asks for exactly this backup; one without its UID label yet does, if it is not older."""
+    if request.backup != backup.name:
+        return False
+    return request.bound_uid == backup.meta.uid or bind(request, backup)
+
+
+def _told(steps: Iterable[Step]) -> str:
+    """What a plan takes away, counted by kind."""
+    counts = Counter(type(step) for step in steps)
+    named = {DeleteSnapshot: "snapshot", DeleteRestore: "restore"}
+    parts = [f"{counts[kind]} {word}{'s' * (counts[kind] != 1)}" for kind, word in named.items() if counts[kind]]
+    return ", ".join([*parts, "its files and its record"])

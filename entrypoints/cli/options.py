@@ -18,6 +18,7 @@ from reprieve.entrypoints.configuration import BackupsOff
 from reprieve.entrypoints.world import World
 
 F = TypeVar("F", bound=Callable[..., Any])
+FIRST_YEAR, LAST_YEAR = 1970, 9000  # whatever is added to such a time is a time still
 
 
 class Instant(click.ParamType[datetime]):
@@ -30,6 +31,8 @@ class Instant(click.ParamType[datetime]):
         instant = value if isinstance(value, datetime) else parse_instant(value)
         if instant is None:
             self.fail(f"{value!r} is not an RFC 3339 time with an offset, such as 2026-03-01T12:00:00Z", param, ctx)
+        if not FIRST_YEAR <= instant.year < LAST_YEAR:
+            self.fail(f"{value!r} does not lie between the years {FIRST_YEAR} and {LAST_YEAR}", param, ctx)
         return instant
 
 
@@ -94,6 +97,8 @@ def target_options(command: F) -> F:
     ) -> Any:
         if now is not None and local is None:
             raise click.UsageError("--now goes with --local only: a cluster has its own clock")
+        if local is not None and (kubeconfig is not None or context):
+            raise click.UsageError("--local excludes --kubeconfig and --context: work on a folder, or on a cluster")
         if collect_absent and local is None:
             raise click.UsageError("--collect-absent goes with --local only: it is about the folder's own collector")
         target = Target(local, kubeconfig, context, config, namespace, now, collect_absent)
@@ -135,13 +140,41 @@ def confirm_option(command: F) -> F:
     return decorated
 
 
+def controllers_option(command: F) -> F:
+    """Add ``--controllers``."""
+    help_text = "Only these, separated by commas."
+    option: Any = click.option("--controllers", metavar="NAMES", callback=_controller_names, help=help_text)
+    decorated: F = option(command)
+    return decorated
+
+
+def _controller_names(_ctx: click.Context, _param: click.Parameter, value: str | None) -> tuple[str, ...]:
+    """The names in the option; none where it is not given, which means all. A value that names none is an error."""
+    if value is None:
+        return ()
+    names = tuple(name.strip() for name in value.split(",") if name.strip())
+    if not names:
+        raise click.BadParameter(f"{value!r} names no controller: leave the option out to have all of them")
+    return names
+
+
 def ask(question: str) -> bool:
-    """Ask on the terminal until the answer is y or n. Raises ``click.UsageError`` when nobody can answer."""
+    """Ask until the answer is y or n. Raises ``click.ClickException`` when nobody can answer."""
     while True:
         click.echo(f"{question} (Y/N)? ", nl=False, err=True)
-        answer: str = sys.stdin.readline()
+        answer = _answer()
         if not answer:
             click.echo(err=True)
-            raise click.UsageError("nobody answered the question: use --confirm to go on without it")
+            raise click.ClickException(
+                "nobody answered the question, so nothing was done: use --confirm to go on without it"
+            )
         if answer.strip().lower() in {"y", "n"}:
             return answer.strip().lower() == "y"
+
+
+def _answer() -> str:
+    """A line from standard input; empty when there is none to be had, or when it is no text."""
+    try:
+        return sys.stdin.readline()
+    except (OSError, ValueError):
+        return ""

@@ -8,7 +8,7 @@ import click
 
 from reprieve.entrypoints.cli import render
 from reprieve.entrypoints.cli.logs import configure_logging
-from reprieve.entrypoints.cli.options import Target, output_option, target_options
+from reprieve.entrypoints.cli.options import Target, controllers_option, output_option, target_options
 from reprieve.entrypoints.cli.root import ERROR, NOT_DONE, PENDING_CHANGES
 from reprieve.entrypoints.controller.build import build_controllers
 from reprieve.entrypoints.controller.decisions import Standing
@@ -16,15 +16,14 @@ from reprieve.entrypoints.controller.runtime import Report, plan_once
 
 
 @click.command(short_help="Show what run would do now.")
-@click.option("--controllers", default="", help="Only these, separated by commas.")
+@controllers_option
 @output_option
 @target_options
-def command(*, target: Target, output: str, controllers: str) -> int:
+def command(*, target: Target, output: str, controllers: tuple[str, ...]) -> int:
     """Show what run would do now: verdict, object, reason and steps. Nothing is applied."""
     configure_logging("warning")
-    names = [name for name in controllers.split(",") if name]
     with target.open(read_only=True) as world:
-        built = build_controllers(world, names=names, stop=threading.Event())
+        built = build_controllers(world, names=controllers, stop=threading.Event())
         try:
             report = plan_once(built.reconcilers, now=target.now)
         finally:

@@ -1,4 +1,8 @@
-"""Rendering: the same content as a table for people (drawn by rich on a terminal, plain elsewhere), JSON or YAML."""
+"""Rendering: the same content as a table for people (drawn by rich on a terminal, plain elsewhere), JSON or YAML.
+
+Guarantee: JSON and YAML are well-formed whatever the names in them and whatever encoding standard output has; a name
+cannot move a terminal's cursor or change its colours. Not guaranteed: that a table fits the terminal's width.
+"""
 
 from __future__ import annotations
 
@@ -14,25 +18,46 @@ from reprieve.core.outcomes import message_of
 from reprieve.core.reasons import Verdict
 from reprieve.core.steps import StepResult, describe
 from reprieve.core.values import format_instant
+from reprieve.entrypoints.cli.root import printable
 from reprieve.entrypoints.controller.decisions import Decision, decision_to_json
 from reprieve.entrypoints.controller.runtime import Report
 
+LAST_COLUMN = 30  # characters that the last column of a table needs at least, to be folded rather than run over
+GAP = 2  # characters between two columns
 STYLES = {Verdict.KEEP: "green", Verdict.ORPHAN: "yellow", Verdict.DELETE: "red"}
 
 
 def emit(content: Any, output: str) -> None:
     """Print content as JSON or YAML on standard output."""
+    text = _written(content, output, plain=True)
+    click.echo(text if _can_be_shown(text) else _written(content, output, plain=False))
+
+
+def _written(content: Any, output: str, *, plain: bool) -> str:
+    """The content as text; ``plain`` leaves characters beyond ASCII as they are, else they are escaped."""
     if output == "json":
-        click.echo(json.dumps(content, indent=2, ensure_ascii=False))
-        return
+        return json.dumps(content, indent=2, ensure_ascii=not plain)
     import yaml
 
-    click.echo(yaml.safe_dump(content, sort_keys=False, allow_unicode=True), nl=False)
+    return yaml.safe_dump(content, sort_keys=False, allow_unicode=plain).removesuffix("\n")
+
+
+def _can_be_shown(text: str) -> bool:
+    try:
+        text.encode(sys.stdout.encoding or "utf-8")
+    except UnicodeEncodeError:
+        return False
+    return True
+
+
+def say(text: str, *, err: bool = False) -> None:
+    """Print lines for people, on standard error when they are not the result."""
+    click.echo(printable(text), err=err)
 
 
 def table(columns: Sequence[str], rows: Iterable[Sequence[str]], *, title: str = "") -> None:
     """Print a table: with rich on a terminal, in aligned columns elsewhere."""
-    content = [[str(cell) for cell in row] for row in rows]
+    content = [[printable(str(cell), keep="") for cell in row] for row in rows]
     if sys.stdout.isatty():
         _rich_table(columns, content, title)
     else:
@@ -40,16 +65,33 @@ def table(columns: Sequence[str], rows: Iterable[Sequence[str]], *, title: str =
 
 
 def _rich_table(columns: Sequence[str], rows: list[list[str]], title: str) -> None:
+    """Only the last column is folded, so that names can be copied; where that leaves it no room, lines run over."""
     from rich.console import Console
     from rich.markup import escape
     from rich.table import Table
 
-    drawn = Table(title=escape(title) or None, title_justify="left", header_style="bold", expand=False)
-    for column in columns:
-        drawn.add_column(column, overflow="fold")
+    drawn = Table(
+        box=None,
+        padding=(0, GAP, 0, 0),
+        title=escape(title) or None,
+        title_justify="left",
+        header_style="bold",
+        pad_edge=False,
+    )
+    for number, column in enumerate(columns):
+        drawn.add_column(column, overflow="fold", no_wrap=number + 1 < len(columns))
     for row in rows:
         drawn.add_row(*[_coloured(escape(cell)) for cell in row])
-    Console().print(drawn)
+    console, widths = Console(highlight=False), _widths(columns, rows)
+    fixed = sum(width + GAP for width in widths[:-1])
+    if console.width < fixed + min(widths[-1], LAST_COLUMN):
+        console = Console(highlight=False, width=fixed + widths[-1])
+    console.print(drawn)
+
+
+def _widths(columns: Sequence[str], rows: list[list[str]]) -> list[int]:
+    """The width of each column, in characters."""
+    return [max(len(line[number]) for line in [list(columns), *rows]) for number in range(len(columns))]
 
 
 def _coloured(cell: str) -> str:
@@ -59,9 +101,8 @@ def _coloured(cell: str) -> str:
 def _plain_table(columns: Sequence[str], rows: list[list[str]], title: str) -> None:
     if title:
         click.echo(title)
-    lines = [list(columns), *rows]
-    widths = [max(len(line[number]) for line in lines) for number in range(len(columns))]
-    for line in lines:
+    widths = _widths(columns, rows)
+    for line in [list(columns), *rows]:
         click.echo("   ".join(cell.ljust(width) for cell, width in zip(line, widths, strict=True)).rstrip())
 
 
@@ -76,9 +117,7 @@ def decisions(report: Report, output: str) -> None:
     else:
         click.echo("Nothing to decide.")
     for failure in report.failures:
-        click.echo(
-            f"reprieve: error: controller {failure.controller}, {_key(failure.key)}: {failure.message}", err=True
-        )
+        say(f"reprieve: error: controller {failure.controller}, {_key(failure.key)}: {failure.message}", err=True)
 
 
 def _key(key: object) -> str:

@@ -20,6 +20,7 @@ COMMANDS = {
     "run": ("reprieve.entrypoints.cli.run", "Run the controllers, on and on or once."),
     "plan": ("reprieve.entrypoints.cli.plan", "Show what run would do now; nothing is applied."),
     "backup": ("reprieve.entrypoints.cli.backup", "List, describe and delete backups."),
+    "audit": ("reprieve.entrypoints.cli.audit", "Find missing and orphaned snapshots; nothing is deleted."),
     "request-deletion": ("reprieve.entrypoints.cli.request_deletion", "Ask for the deletion of an owner, by its UID."),
     "prune": ("reprieve.entrypoints.cli.prune", "Mark owners whose manifest left the desired set."),
     "shield": ("reprieve.entrypoints.cli.shield", "Print the admission policy that keeps the garbage collector off."),
@@ -47,11 +48,31 @@ class LazyGroup(click.Group):
             formatter.write_dl([(name, line) for name, (_, line) in COMMANDS.items()])
 
 
+def _show_version(ctx: click.Context, _param: click.Parameter, asked: bool) -> None:  # noqa: FBT001 - click's shape
+    from importlib.metadata import PackageNotFoundError, version  # here, since nothing else needs it
+
+    if not asked:
+        return
+    try:
+        click.echo(f"reprieve {version('reprieve')}")
+    except PackageNotFoundError:
+        click.echo("reprieve, run from its source tree: it is not installed")
+    ctx.exit()
+
+
 @click.group(
     cls=LazyGroup,
     context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 110},
     help="Deletion that is safe: a thing is deleted only because somebody asked for it, by name and UID.",
     epilog="Options stand after the command words. Exit codes: 1 error, 3 refused or waiting, 2 changes pending, 0.",
+)
+@click.option(
+    "--version",
+    is_flag=True,
+    is_eager=True,
+    expose_value=False,
+    callback=_show_version,
+    help="Show the version.",
 )
 def root() -> None:
     """Hold the subcommands."""
@@ -83,13 +104,22 @@ def _report(fault: Exception) -> int:
     from reprieve.core.errors import ReprieveError  # here, since --help needs nothing of core
 
     if isinstance(fault, ReprieveError):
-        click.echo(f"reprieve: error: {fault}", err=True)
+        click.echo(f"reprieve: error: {printable(str(fault))}", err=True)
+        return ERROR
+    if isinstance(fault, OSError):
+        where = f"{fault.filename}: " if fault.filename is not None else ""
+        click.echo(f"reprieve: error: {where}{fault.strerror or fault}; check permissions and the space left", err=True)
         return ERROR
     if os.environ.get("REPRIEVE_DEBUG"):
         raise fault
     click.echo(f"reprieve: internal error: {type(fault).__name__}: {fault}", err=True)
     click.echo("This is a fault of reprieve. REPRIEVE_DEBUG=1 shows where; please report it.", err=True)
     return ERROR
+
+
+def printable(text: str, *, keep: str = "\n") -> str:
+    """Escape characters that would move a terminal's cursor or change its colours: names are written by strangers."""
+    return "".join(c if c.isprintable() or c in keep else ascii(c)[1:-1] for c in text)
 
 
 def _prog_name() -> str:

@@ -13,7 +13,7 @@ import click
 
 from reprieve.entrypoints.cli import render
 from reprieve.entrypoints.cli.logs import LEVELS, configure_logging
-from reprieve.entrypoints.cli.options import Target, output_option, target_options
+from reprieve.entrypoints.cli.options import Target, controllers_option, output_option, target_options
 from reprieve.entrypoints.cli.plan import exit_code
 from reprieve.entrypoints.cli.root import NOT_DONE, PENDING_CHANGES
 from reprieve.entrypoints.controller.build import Controllers, build_controllers
@@ -25,7 +25,7 @@ from reprieve.entrypoints.world import World
 @click.option(
     "--once", is_flag=True, help="Run every controller until nothing changes, and exit; the clock stands still."
 )
-@click.option("--controllers", default="", help="Only these, separated by commas.")
+@controllers_option
 @click.option("--log-level", type=click.Choice(LEVELS), default=None, help="info; with --once: warning.")
 @click.option(
     "--probe-port", type=click.IntRange(0, 65535), default=0, help="Serve /healthz, /readyz and /metrics there."
@@ -33,15 +33,16 @@ from reprieve.entrypoints.world import World
 @output_option
 @target_options
 def command(
-    *, target: Target, output: str, once: bool, controllers: str, log_level: str | None, probe_port: int
+    *, target: Target, output: str, once: bool, controllers: tuple[str, ...], log_level: str | None, probe_port: int
 ) -> int:
     """Run the controllers on and on; with --once until nothing changes."""
     configure_logging(log_level or ("warning" if once else "info"))
     if target.at is not None and not once:
         raise click.UsageError("--now goes with --once only: a controller that goes on lives in real time")
-    names = [name for name in controllers.split(",") if name]
+    if once and probe_port:
+        raise click.UsageError("--probe-port goes without --once: a single run has nothing to probe")
     with _stopped_by_signals() as stop, target.open(read_only=False) as world:
-        built = build_controllers(world, names=names, stop=stop)
+        built = build_controllers(world, names=controllers, stop=stop)
         try:
             return _once(built, target, output, stop) if once else _forever(built, world, stop, probe_port)
         finally:

@@ -13,9 +13,12 @@ from reprieve.entrypoints.controller.deletion import DeletionReconciler
 from reprieve.entrypoints.controller.effects import Effects, Pools
 from reprieve.entrypoints.controller.gathering import BackupReader
 from reprieve.entrypoints.controller.index import RequestIndex
+from reprieve.entrypoints.controller.migration import MigrationReconciler
 from reprieve.entrypoints.controller.protection import ProtectionReconciler
+from reprieve.entrypoints.controller.retention import RetentionReconciler, rules_of
 from reprieve.entrypoints.controller.runtime import Lane, Reconciler
 from reprieve.entrypoints.controller.secrets import Secrets
+from reprieve.entrypoints.controller.sync import SyncReconciler
 from reprieve.entrypoints.world import World
 
 PROTECTION_WORKERS = 4
@@ -55,7 +58,13 @@ def _parallelism(world: World) -> int:
 def _backup_makers(world: World, pools: Pools, stop: threading.Event) -> dict[str, Callable[[], Lane]]:
     if isinstance(world.configuration.backups, BackupsOff):
         return {}
-    return {"deletion": lambda: _deletion(world, pools, stop)}
+    # In this order: records come and holds are mirrored first, and requests are filed before they are worked on.
+    return {
+        "migration": lambda: Lane(MigrationReconciler(backup_reader(world), world.cluster)),
+        "sync": lambda: _sync(world, pools, stop),
+        "retention": lambda: _retention(world, pools, stop),
+        "deletion": lambda: _deletion(world, pools, stop),
+    }
 
 
 def _protection_makers(world: World, stop: threading.Event) -> dict[str, Callable[[], Lane]]:
@@ -84,9 +93,25 @@ def dialect_of(settings: BackupSettings) -> Dialect:
     return ark_dialect(bucket=settings.ark.bucket, provider=settings.ark.provider, namespace=settings.namespace)
 
 
+def _effects(world: World, reader: BackupReader, pools: Pools, stop: threading.Event) -> Effects:
+    stores = (world.object_stores, world.snapshot_stores)
+    return Effects(world.cluster, *stores, reader.secrets, pools, stop, reader.dialect)
+
+
+def _sync(world: World, pools: Pools, stop: threading.Event) -> Lane:
+    reader = backup_reader(world)
+    effects = _effects(world, reader, pools, stop)
+    return Lane(SyncReconciler(reader, world.cluster, effects, world.backups.sync, stop))
+
+
+def _retention(world: World, pools: Pools, stop: threading.Event) -> Lane:
+    settings, reader = world.backups.retention, backup_reader(world)
+    effects = _effects(world, reader, pools, stop)
+    return Lane(RetentionReconciler(reader, effects, rules_of(settings), stop), resync=settings.interval)
+
+
 def _deletion(world: World, pools: Pools, stop: threading.Event) -> Lane:
     settings, reader = world.backups.deletion, backup_reader(world)
-    stores = (world.object_stores, world.snapshot_stores)
-    effects = Effects(world.cluster, *stores, reader.secrets, pools, stop, reader.dialect)
+    effects = _effects(world, reader, pools, stop)
     reconciler = DeletionReconciler(reader, RequestIndex(), world.cluster, effects, world.events, settings, stop)
     return Lane(reconciler, workers=settings.workers)

@@ -8,7 +8,8 @@ that.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections import defaultdict
+from collections.abc import Callable, Collection, Iterable, Mapping
 from typing import assert_never
 
 from attrs import evolve, field, frozen
@@ -18,7 +19,6 @@ from reprieve.adapters.k8s.dialect import VELERO, Dialect, FixedLocations, Serve
 from reprieve.core.backups import (
     BACKUP_NAME,
     Backup,
-    DataMoverItem,
     DeletionRequest,
     Directory,
     DirectoryUnreadable,
@@ -29,6 +29,7 @@ from reprieve.core.backups import (
     Metadata,
     MetadataAbsent,
     MetadataCorrupt,
+    NativeSnapshot,
     Restore,
     SnapshotLocation,
     StorageLocation,
@@ -71,6 +72,29 @@ class BackupReader:
         """One backup, live."""
         found = self._get(self.dialect.backup_kind, name)
         return self.dialect.backup(found) if isinstance(found, Resource) else found
+
+    def backups(self, *, metadata_only: bool = False) -> tuple[Backup, ...]:
+        """All backups of the namespace, live. With ``metadata_only`` they know no spec and no status."""
+        found = self._all(self.dialect.backup_kind, metadata_only=metadata_only)
+        return tuple(self.dialect.backup(r) for r in found)
+
+    def schedules(self) -> frozenset[ObjectRef]:
+        """All schedules of the namespace, with their UIDs."""
+        return frozenset(r.ref for r in self._all(self.dialect.schedule_kind, metadata_only=True))
+
+    def volume_names(self) -> frozenset[str]:
+        """The names of all pod volume backups of the namespace."""
+        return frozenset(r.meta.name for r in self._all(velero.POD_VOLUME_BACKUP, metadata_only=True))
+
+    def storage_locations(self) -> tuple[StorageLocation, ...]:
+        """All storage locations of the namespace."""
+        match self.dialect.locations:
+            case FixedLocations(storage):
+                return (storage,)
+            case ServedLocations(kind):
+                return tuple(velero.storage_location(r) for r in self._all(kind))
+            case _:
+                assert_never(self.dialect.locations)
 
     def location(self, name: str) -> StorageLocation | Absent:
         """One storage location, live."""
@@ -149,8 +173,8 @@ class BackupReader:
 
     def _read_directory(self, store: ObjectStore, backup: str) -> Directory:
         layout = self.dialect.layout
-        hold = _read(store, layout.hold_key(backup), limit=HOLD_LIMIT)
-        metadata = _read(store, layout.metadata_key(backup), limit=velero_files.FILE_LIMIT)
+        hold = read_file(store, layout.hold_key(backup), limit=HOLD_LIMIT)
+        metadata = read_file(store, layout.metadata_key(backup), limit=velero_files.FILE_LIMIT)
         return Directory(
             velero_files.read_metadata(metadata) if isinstance(metadata, bytes) else _unread_metadata(metadata),
             velero_files.read_hold(hold) if isinstance(hold, bytes) else _unread_hold(hold),
@@ -164,21 +188,42 @@ class BackupReader:
         try:
             store = self.store(location)
             for name in self.dialect.lists:
-                _sort(_read_list(store, backup.name, name), found, troubles)
+                _sort(_whole(_read_list(store, backup.name, name), name, backup), found, troubles)
         except ReprieveError as fault:
             raise _BucketUnreadable(str(fault)) from fault
+        return Inventory(tuple(dict.fromkeys(found)), tuple(_that_matter(troubles, backup)))
+
+    def listed_inventory(self, backup: Backup, store: ObjectStore, keys: Collection[str]) -> Inventory:
+        """What the lists in a backup's directory name, of those that are among its keys. Raises core errors."""
+        found: list[Item] = [*backup.legacy_snapshots]
+        troubles: list[ListCorrupt | ListAbsent] = []
+        for name in self.dialect.lists:
+            key = velero_files.list_key(backup.name, name)
+            _sort(_read_list(store, backup.name, name) if key in keys else ListAbsent(key), found, troubles)
         return Inventory(tuple(dict.fromkeys(found)), tuple(_that_matter(troubles, backup)))
 
     def _cluster_items(self, backup: str) -> list[Item]:
         if not self.dialect.lists:
             return []  # a tool that writes no list has nothing in the cluster that a list would name
-        selector = f"{BACKUP_NAME}={label_safe(backup)}"
-        volumes = self._all(velero.POD_VOLUME_BACKUP, everywhere=True, selector=selector)
+        return self._labelled_items(f"{BACKUP_NAME}={label_safe(backup)}")[label_safe(backup)]
+
+    def cluster_items(self, backups: Collection[str]) -> Mapping[str, tuple[Item, ...]]:
+        """What the cluster says that each of them points at: three lists, for one backup as for thousands."""
+        if not backups or not self.dialect.lists:
+            return {}
+        by_label = self._labelled_items(BACKUP_NAME)
+        return {backup: tuple(by_label[label_safe(backup)]) for backup in backups}
+
+    def _labelled_items(self, selector: str) -> defaultdict[str, list[Item]]:
+        """Repository snapshots and data-mover items in the cluster, by the label that names their backup."""
+        found: defaultdict[str, list[Item]] = defaultdict(list)
+        for each in self._all(velero.POD_VOLUME_BACKUP, everywhere=True, selector=selector):
+            found[each.meta.labels.get(BACKUP_NAME, "")] += velero.repository_snapshots(each)
         uploads = self._all(velero.DATA_UPLOAD, everywhere=True, selector=selector)
         moved = self._all(velero.CONFIG_MAP, selector=f"{selector},{velero.DATA_MOVER_LABEL}=true")
-        repository: list[Item] = [item for each in volumes for item in velero.repository_snapshots(each)]
-        movers: list[DataMoverItem] = [velero.data_mover_item(each) for each in (*uploads, *moved)]
-        return [*repository, *movers]
+        for each in (*uploads, *moved):
+            found[each.meta.labels.get(BACKUP_NAME, "")].append(velero.data_mover_item(each))
+        return found
 
     # The cluster
 
@@ -188,10 +233,12 @@ class BackupReader:
         except NotFoundError:
             return Absent()
 
-    def _all(self, kind: ObjectKind, *, selector: str = "", everywhere: bool = False) -> tuple[Resource, ...]:
+    def _all(
+        self, kind: ObjectKind, *, selector: str = "", everywhere: bool = False, metadata_only: bool = False
+    ) -> tuple[Resource, ...]:
         namespace = "" if everywhere else self.namespace
         try:
-            return self.cluster.list(kind, namespace=namespace, selector=selector).items
+            return self.cluster.list(kind, namespace=namespace, selector=selector, metadata_only=metadata_only).items
         except ContainerMissingError:
             return ()
 
@@ -201,48 +248,62 @@ class _BucketUnreadable(ReprieveError):
 
 
 @frozen
-class _Missing:
+class MissingFile:
     """No such file."""
 
 
 @frozen
-class _Oversized:
+class OversizedFile:
     """A file that is larger than may be read."""
 
     why: str
 
 
-def _read(store: ObjectStore, key: str, *, limit: int) -> bytes | _Missing | _Oversized:
+def read_file(store: ObjectStore, key: str, *, limit: int) -> bytes | MissingFile | OversizedFile:
+    """Read a file. Raises core errors, but for a file that is not there or too large."""
     try:
         return store.read(key, limit=limit)
     except NotFoundError:
-        return _Missing()
+        return MissingFile()
     except InvalidError as fault:
-        return _Oversized(str(fault))
+        return OversizedFile(str(fault))
 
 
-def _unread_metadata(fault: _Missing | _Oversized) -> Metadata:
-    return MetadataAbsent() if isinstance(fault, _Missing) else MetadataCorrupt(fault.why)
+def _unread_metadata(fault: MissingFile | OversizedFile) -> Metadata:
+    return MetadataAbsent() if isinstance(fault, MissingFile) else MetadataCorrupt(fault.why)
 
 
-def _unread_digest(fault: _Missing | _Oversized) -> str:
+def _unread_digest(fault: MissingFile | OversizedFile) -> str:
     """An oversized file is there, and is nobody's that we know."""
-    return "" if isinstance(fault, _Missing) else "oversized"
+    return "" if isinstance(fault, MissingFile) else "oversized"
 
 
-def _unread_hold(fault: _Missing | _Oversized) -> FrozenMap[str, str]:
-    return FrozenMap() if isinstance(fault, _Missing) else FrozenMap(hold_from_document(None))
+def _unread_hold(fault: MissingFile | OversizedFile) -> FrozenMap[str, str]:
+    return FrozenMap() if isinstance(fault, MissingFile) else FrozenMap(hold_from_document(None))
 
 
 def _read_list(store: ObjectStore, backup: str, name: str) -> tuple[Item, ...] | ListCorrupt | ListAbsent:
     key = velero_files.list_key(backup, name)
-    match _read(store, key, limit=velero_files.FILE_LIMIT):
+    match read_file(store, key, limit=velero_files.FILE_LIMIT):
         case bytes() as data:
             return velero_files.read_list(backup, name, data)
-        case _Missing():
+        case MissingFile():
             return ListAbsent(key)
-        case _Oversized(why):
+        case OversizedFile(why):
             return ListCorrupt(key, why)
+
+
+def _whole(
+    content: tuple[Item, ...] | ListCorrupt | ListAbsent, name: str, backup: Backup
+) -> tuple[Item, ...] | ListCorrupt | ListAbsent:
+    """A list that names fewer snapshots than the record says were completed has lost some: they would be orphaned."""
+    if not isinstance(content, tuple) or name != velero_files.NATIVE_LIST:
+        return content
+    named = sum(1 for item in content if isinstance(item, NativeSnapshot) and item.id)
+    if named >= backup.snapshots_completed:
+        return content
+    why = f"it names {named} snapshots, and the record says that {backup.snapshots_completed} were completed"
+    return ListCorrupt(velero_files.list_key(backup.name, name), why)
 
 
 def _sort(

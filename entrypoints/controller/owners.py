@@ -102,35 +102,49 @@ class OwnerIndex:
         self._by_key: dict[Key, Resource] = {}
         self._by_uid: dict[str, Key] = {}
         self._terminating: dict[str, int] = {}
+        self._heard: dict[Key, int] = {}
         self._listed: set[ObjectKind] = set()
         self._lock = threading.RLock()
 
-    def replace(self, kind: ObjectKind, resources: Iterable[Resource]) -> None:
-        """Know exactly these owners of a kind."""
+    def replace(self, kind: ObjectKind, resources: Iterable[Resource], *, begun: int) -> None:
+        """Know exactly these owners of a kind, by a list that began at a moment.
+
+        What was heard of an owner since then is newer, and stays.
+        """
         found = {key_of(each): each for each in resources}
         with self._lock:
-            for key in [each for each in self._by_key if each.kind == kind and each not in found]:
+            mine = [each for each in self._by_key if each.kind == kind]
+            for key in [each for each in mine if each not in found and not self._heard_since(each, begun)]:
                 self._drop(key)
-            for resource in found.values():
-                self.note(resource)
+            for key in [each for each in found if not self._heard_since(each, begun)]:
+                self._keep(key, found[key])
+            self._heard = {key: at for key, at in self._heard.items() if key.kind != kind or at > begun}
             self._listed.add(kind)
+
+    def _heard_since(self, key: Key, begun: int) -> bool:
+        return self._heard.get(key, 0) > begun
 
     def note(self, resource: Resource) -> Key:
         """Know an owner as it stands; tells its key."""
-        key, uid = key_of(resource), resource.meta.uid
+        key = key_of(resource)
         with self._lock:
-            before = self._by_key.get(key)
-            if before is not None and before.meta.uid != uid:
-                self._drop(key)
-            self._by_key[key] = resource
-            self._by_uid[uid] = key
-            if resource.meta.terminating:
-                self._terminating.setdefault(uid, self._moments.next())
+            self._heard[key] = self._moments.next()
+            self._keep(key, resource)
         return key
+
+    def _keep(self, key: Key, resource: Resource) -> None:
+        before, uid = self._by_key.get(key), resource.meta.uid
+        if before is not None and before.meta.uid != uid:
+            self._drop(key)
+        self._by_key[key] = resource
+        self._by_uid[uid] = key
+        if resource.meta.terminating:
+            self._terminating.setdefault(uid, self._moments.next())
 
     def forget(self, key: Key) -> None:
         """Know an owner no longer."""
         with self._lock:
+            self._heard[key] = self._moments.next()
             self._drop(key)
 
     def _drop(self, key: Key) -> None:

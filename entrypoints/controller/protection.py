@@ -79,10 +79,10 @@ class ProtectionReconciler:
     ) -> None:
         """Make no call. ``clock`` gives monotonic seconds; after ``stop`` no effect begins."""
         self.kinds = ProtectedKinds(tuple(protected_kind(entry) for entry in entries))
-        moments = Moments()
-        self.owners = OwnerIndex(moments)
-        lists = DependentLists(cluster, self.kinds, moments, clock=clock)
-        self.reader = DependentReader(cluster, self.kinds, self.owners, lists, moments, clock=clock)
+        self._moments = Moments()
+        self.owners = OwnerIndex(self._moments)
+        lists = DependentLists(cluster, self.kinds, self._moments, clock=clock)
+        self.reader = DependentReader(cluster, self.kinds, self.owners, lists, self._moments, clock=clock)
         self.events = Events(events)
         self._cluster, self._stop = cluster, stop or threading.Event()
         self._writer = Writer(cluster, self)
@@ -104,6 +104,7 @@ class ProtectionReconciler:
         keys: list[Key] = []
         listed: list[ProtectedKind] = []
         for kind in self.kinds.kinds:
+            begun = self._moments.next()
             try:
                 found = self._cluster.list(kind.owner, metadata_only=True).items
             except ContainerMissingError as fault:
@@ -111,7 +112,7 @@ class ProtectionReconciler:
             except ReprieveError:
                 keys.append(Key(kind.owner))
             else:
-                self.owners.replace(kind.owner, found)
+                self.owners.replace(kind.owner, found, begun=begun)
                 listed.append(kind)
                 keys += sorted(map(key_of, found))
                 if kind.carries:
@@ -330,7 +331,8 @@ class ProtectionReconciler:
                 return self._backoff(owner, result.step)
 
     def _backoff(self, owner: ObjectRef, step: Step) -> timedelta:
-        ref = step.ref if isinstance(step, DeleteObject | AddFinalizer | MarkOwner) else owner
+        """A growing pause, counted for this step of this owner."""
+        ref = _counted(step)
         return backoff(str(ref), self.reader.memory.failed(owner.uid, ref))
 
     # Owners that are not there
@@ -412,6 +414,8 @@ class ProtectionReconciler:
             raise ConflictError(f"{owner.ref} changed since it was decided upon")
 
     def _remember(self, step: ObjectStep, owner: Owner, outcome: Outcome) -> None:
+        if is_gone(outcome):
+            self.reader.memory.succeeded(owner.ref.uid, _counted(step))
         deleted = isinstance(step, DeleteObject) and isinstance(outcome, Done | Pending)
         if deleted and step.ref != owner.ref:
             self.reader.deleted(owner.ref, step.ref)
@@ -420,6 +424,12 @@ class ProtectionReconciler:
 def _key(owner: PresentOwner) -> Key:
     """The key of an owner that is there."""
     return Key(owner.type, owner.meta.namespace, owner.meta.name)
+
+
+def _counted(step: Step) -> ObjectRef:
+    """Under what the failures of a step are counted, apart from those of reads."""
+    ref = step.ref if isinstance(step, ObjectStep) else ObjectRef("", "", "")
+    return evolve(ref, kind=f"{type(step).__name__} {ref.kind}")
 
 
 def _deleted(result: StepResult) -> bool:

@@ -168,11 +168,12 @@ class _Pass:
 
 @frozen
 class Lane:
-    """A controller with its queue and the number of its workers."""
+    """A controller with its queue, the number of its workers, and its own resync (None: the runtime's)."""
 
     reconciler: Reconciler
     queue: WorkQueue[Any] = field(factory=WorkQueue)
     workers: int = 1
+    resync: timedelta | None = None
 
 
 class Source(Protocol):
@@ -242,7 +243,7 @@ class Runtime:
     def _keep_resyncing(self, lane: Lane) -> None:
         while not self._stop.is_set():
             self._resync_once(lane)
-            self._stop.wait(self._resync.total_seconds())
+            self._stop.wait((lane.resync or self._resync).total_seconds())
 
     def _resync_once(self, lane: Lane) -> None:
         try:

@@ -1,6 +1,7 @@
 """Serving: the controllers for as long as they live, with a lease, followers, probes and metrics.
 
 Guarantee: in a cluster only the holder of the lease works; one that loses it exits at once, and another takes over.
+Nothing is begun, and nothing is ready, before the API server was reached and serves the kinds of the backups.
 Not guaranteed: that the last effect before the loss is seen by the next holder; every effect can be repeated.
 """
 
@@ -15,9 +16,11 @@ from functools import partial
 
 import structlog
 
-from reprieve.adapters.k8s.lease import Elector, Terms, identity
+from reprieve.adapters.k8s.lease import LEASE, Elector, Terms, identity
+from reprieve.core.errors import ContainerMissingError, ExpiredError, ReprieveError
+from reprieve.core.objects import ObjectKind
 from reprieve.entrypoints.configuration import BackupsOff
-from reprieve.entrypoints.controller.build import Controllers
+from reprieve.entrypoints.controller.build import Controllers, dialect_of
 from reprieve.entrypoints.controller.leftovers import check_at_start
 from reprieve.entrypoints.controller.metrics import Metrics
 from reprieve.entrypoints.controller.probes import Probes
@@ -55,13 +58,14 @@ def serve(
     """Run until a stop. ``port`` is where probes and metrics are served; 0 serves none.
 
     A local folder is locked by itself; in a cluster the lease decides who works, and ``exit_at_once`` is called when it
-    is lost.
+    is lost. Raises core errors when the start is in vain: no API server, no credentials, no Velero.
     """
     metrics = Metrics()
     probes = Probes(metrics, port)
     runtime = Runtime(built.lanes, source=_followers(world, stop), clock=clock, stop=stop, observe=metrics.observe)
-    _check_at_start(world)
     with probes.serving():
+        _check_served(world)
+        _check_at_start(world)
         probes.ready()
         if world.local:
             _work(runtime, built)
@@ -70,6 +74,25 @@ def serve(
             with _campaign(world, clock, terms or Terms(), lambda: _work(runtime, built), exit_at_once):
                 runtime.wait()
         log.info("controllers stopped")
+
+
+def _check_served(world: World) -> None:
+    """Raise core errors when the API server cannot be asked, or does not serve what the controllers live by.
+
+    Whoever waits without a word for a cluster that is not there, or for one without Velero, waits for ever.
+    """
+    if world.local:
+        return
+    world.cluster.scope(LEASE)
+    if isinstance(world.configuration.backups, BackupsOff):
+        return
+    dialect = dialect_of(world.backups)
+    try:
+        for kind in (dialect.request_kind, dialect.backup_kind):
+            world.cluster.scope(kind)
+    except ContainerMissingError as fault:
+        way_out = f"is {dialect.name} installed in this cluster? `backups: false` in the configuration goes without it"
+        raise ContainerMissingError(f"{fault}: {way_out}") from fault
 
 
 def _check_at_start(world: World) -> None:
@@ -100,10 +123,12 @@ def _campaign(
         log.error("lease lost", lease=f"{namespace}/{LEASE_NAME}", fault=why)
         exit_at_once()
 
-    def campaign() -> None:
-        elector.run(stopped=ended.is_set, wait=ended.wait, on_started=work, on_lost=lost)
+    def waiting(why: str) -> None:
+        log.info("waiting for the lease", lease=f"{namespace}/{LEASE_NAME}", why=why)
 
-    log.info("waiting for the lease", lease=f"{namespace}/{LEASE_NAME}")
+    def campaign() -> None:
+        elector.run(stopped=ended.is_set, wait=ended.wait, on_started=work, on_lost=lost, on_waiting=waiting)
+
     thread = threading.Thread(target=campaign, name="lease", daemon=True)
     thread.start()
     try:
@@ -121,7 +146,13 @@ def _followers(world: World, stop: threading.Event) -> Callable[[Watch, Waker], 
             stop=stop,
             on_upsert=lambda resource: wake(resource, removed=False),
             on_remove=lambda resource: wake(resource, removed=True),
-            on_trouble=lambda error: log.warning("watch interrupted", kind=str(watch.kind), fault=str(error)),
+            on_trouble=partial(_interrupted, watch.kind),
         )
 
     return follow
+
+
+def _interrupted(kind: ObjectKind, error: ReprieveError) -> None:
+    """Tell of a broken watch. One that is too far back is everyday: everything is listed again."""
+    level = log.info if isinstance(error, ExpiredError) else log.warning
+    level("watch interrupted", kind=str(kind), fault=str(error))

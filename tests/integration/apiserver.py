@@ -189,6 +189,8 @@ class ApiServer:
 
     ``tokens`` maps bearer tokens to users (empty: everybody is ``admin``); ``authorize`` refuses by giving False;
     ``expired_as`` is ``event`` or ``http``: how a watch from a forgotten version is refused (a real server does both).
+    ``verbs`` says for a plural what discovery tells of it, where that is not everything (a kind that can only be read,
+    or one whose definition is being deleted).
     """
 
     def __init__(
@@ -203,6 +205,7 @@ class ApiServer:
         self.tokens = dict(tokens or {})
         self.authorize = authorize
         self.expired_as = expired_as
+        self.verbs: dict[str, list[str]] = {}
         self.faults: list[Fault] = []
         self.calls: list[Call] = []
         self.stopping = threading.Event()
@@ -271,10 +274,19 @@ class ApiServer:
             case ["apis", group] if group in self._groups():
                 return Answer(200, {"apiVersion": "v1", **_group(group, self._groups()[group])})
             case ["api", version] if kinds := self._kinds(version):
-                return Answer(200, _resources(version, kinds))
+                return Answer(200, _resources(version, kinds, self.verbs))
             case ["apis", group, version] if kinds := self._kinds(f"{group}/{version}"):
-                return Answer(200, _resources(f"{group}/{version}", kinds))
+                return Answer(200, _resources(f"{group}/{version}", kinds, self.verbs))
+            case ["apis", "authorization.k8s.io", "v1", "selfsubjectaccessreviews"] if ask.method == "POST":
+                return self._review(ask)
         return None
+
+    def _review(self, ask: Ask) -> Answer:
+        """What the asking user may do; anybody may ask that."""
+        body = _body(ask)
+        asked = body["spec"]["resourceAttributes"]
+        parts = [asked.get(part, "") for part in ("verb", "group", "resource", "namespace", "name")]
+        return Answer(201, {**body, "metadata": {}, "status": {"allowed": self.authorize(Access(ask.user, *parts))}})
 
     def _groups(self) -> dict[str, list[str]]:
         found: dict[str, list[str]] = {}
@@ -473,10 +485,12 @@ def _group(name: str, versions: list[str]) -> Json:
     return {"kind": "APIGroup", "name": name, "versions": listed, "preferredVersion": listed[0]}
 
 
-def _resources(api_version: str, kinds: list[ServedKind]) -> Json:
+def _resources(api_version: str, kinds: list[ServedKind], told: Mapping[str, list[str]]) -> Json:
     found = []
     for kind in kinds:
-        verbs = ["create", "delete", "deletecollection", "get", "list", "patch", "update", "watch"]
+        verbs = told.get(kind.plural) or [
+            "create", "delete", "deletecollection", "get", "list", "patch", "update", "watch"
+        ]  # fmt: skip
         line = {
             "name": kind.plural,
             "singularName": kind.kind.lower(),

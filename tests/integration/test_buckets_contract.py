@@ -10,6 +10,7 @@ from reprieve.adapters.cloud.buckets import CloudObjectStores
 from reprieve.adapters.local.buckets import FolderObjectStores, MemoryObjectStores
 from reprieve.core.backups import StorageLocation
 from tests.integration.blob_server import Blobs
+from tests.integration.buckets_table import PAGE, SITUATIONS, render
 from tests.integration.cloud_http import closing
 from tests.integration.contract_buckets import BucketContract, RemoteContract, StrictKeysContract
 from tests.integration.gcs_server import Gcs
@@ -79,6 +80,22 @@ class LocalMemory:
 def remote(request):
     with closing({"s3": S3, "gcs": Gcs, "azure": Blobs}[request.param]()) as made:
         yield made
+
+
+@pytest.mark.parametrize("situation", SITUATIONS, ids=lambda situation: situation.name)
+def test_a_situation_comes_to_the_same_over_a_network(situation, remote):
+    assert situation.seen(remote) == situation.expected
+
+
+@pytest.mark.parametrize("situation", [each for each in SITUATIONS if not each.remote], ids=lambda each: each.name)
+@pytest.mark.parametrize("place", ["folder", "memory"])
+def test_a_situation_comes_to_the_same_here(situation, place, tmp_path):
+    assert situation.seen(LocalFolder(tmp_path) if place == "folder" else LocalMemory()) == situation.expected
+
+
+def test_the_page_is_up_to_date():
+    page = PAGE.read_text(encoding="utf-8")
+    assert page == render(page), "write it anew: python -m tests.integration.buckets_table"
 
 
 class TestRemote(BucketContract, StrictKeysContract, RemoteContract):

@@ -375,5 +375,5 @@ def test_requests_go_where_the_location_says(bucket, config, expected, monkeypat
     for name in ("AWS_ENDPOINT_URL", "AWS_ENDPOINT_URL_S3"):
         monkeypatch.delenv(name, raising=False)
     store = open_at({"region": "eu-west-1", **config}, bucket=bucket)
-    url = obstore.sign(store._backend.store, "GET", "k", timedelta(minutes=1))
+    url = obstore.sign(store.store._backend.store, "GET", "k", timedelta(minutes=1))
     assert url.partition("?")[0] == expected

@@ -7,14 +7,19 @@ import os
 from datetime import UTC, datetime
 
 import pytest
+import structlog
 import yaml
 
 from reprieve.adapters.local import LocalFolder
+from reprieve.adapters.local.kinds import guessed, known
 from reprieve.core.objects import ObjectKind, ObjectRef
 from reprieve.core.ports import Propagation
 from reprieve.core.protection import PROTECT
 from reprieve.core.steps import DELETION_REQUESTED, ORPHANED_FROM
 from reprieve.entrypoints.cli.root import run
+from reprieve.entrypoints.configuration import read_configuration
+from reprieve.entrypoints.controller.leftovers import SHIELD_KINDS, check_at_start
+from tests.integration.apiserver import Answer, times
 
 NOW = "2026-03-01T12:00:00Z"
 FAROS = "faros.pusher.com/v1alpha1"
@@ -457,3 +462,101 @@ def test_the_demo_tells_the_accidents_and_keeps_what_nobody_asked_for(folder, tm
         "CronJobs": ["4", "4"],
     }
     assert Propagation.FOREGROUND.value.lower() in folder.out
+
+
+# Over HTTP
+
+
+@pytest.fixture
+def served(api, tmp_path):
+    """The options that lead the command to an API server, which serves a few kinds more."""
+    for kind in ("example.com/v1/Database", f"{FAROS}/GitTrack", "example.com/v1/Queue"):
+        parsed = ObjectKind.parse(kind)
+        api.store.register(known(parsed) or guessed(parsed, ("shop",)))
+    cluster = {"name": "c", "cluster": {"server": api.url}}
+    context = {"name": "c", "context": {"cluster": "c", "user": "u"}}
+    config = {"apiVersion": "v1", "kind": "Config", "current-context": "c", "clusters": [cluster]}
+    config |= {"contexts": [context], "users": [{"name": "u", "user": {"token": "t"}}]}
+    (tmp_path / "kubeconfig").write_text(yaml.safe_dump(config), encoding="utf-8")
+    (tmp_path / "config.yaml").write_text(CONFIGURATION, encoding="utf-8")
+    return ["--kubeconfig", str(tmp_path / "kubeconfig"), "--config", str(tmp_path / "config.yaml")]
+
+
+def test_the_shield_asks_the_cluster_for_its_version(folder, served):
+    assert folder.call("shield", "--check", *served, local=False) == 0
+    assert "the cluster runs v1.36.0: it can have the shield" in folder.err
+
+
+def lease(renewed):
+    spec = {"holderIdentity": "somebody", "leaseDurationSeconds": 15, "renewTime": renewed.isoformat()}
+    meta = {"name": "reprieve-controller", "namespace": "default"}
+    return {"apiVersion": "coordination.k8s.io/v1", "kind": "Lease", "metadata": meta, "spec": spec}
+
+
+def test_release_refuses_while_a_controller_holds_the_lease(folder, store, served):
+    """Also with -n, which is the namespace of what is named and not that of the lease."""
+    store.create(database())
+    store.create(lease(datetime.now(UTC)))
+    assert folder.call("release", "Database/orders", "-n", "shop", "--confirm", *served, local=False) == 1
+    assert "a controller runs (somebody holds the lease default/reprieve-controller)" in folder.err
+    assert store.get(ObjectKind("example.com/v1", "Database"), "shop", "orders")["metadata"]["finalizers"] == [PROTECT]
+
+
+def test_release_finds_every_finalizer_by_discovery(folder, store, served):
+    store.create(lease(datetime(2026, 1, 1, tzinfo=UTC)))
+    for obj in (database(), thing("example.com/v1", "Queue", "jobs", finalizers=[PROTECT])):
+        store.create(obj)
+    assert folder.call("release", "--confirm", *served, local=False) == 0
+    for kind, name in (("Database", "orders"), ("Queue", "jobs")):
+        assert "finalizers" not in store.get(ObjectKind("example.com/v1", kind), "shop", name)["metadata"]
+
+
+def test_a_run_over_http_lets_an_asked_owner_go_with_its_dependents(folder, store, served):
+    made = store.create(database())
+    reference = {"apiVersion": "example.com/v1", "kind": "Database", "name": "orders", "uid": made["metadata"]["uid"]}
+    password = secret("password")
+    store.create({**password, "metadata": {**password["metadata"], "ownerReferences": [reference]}})
+    assert folder.call("request-deletion", "Database/orders", "--confirm", *served, local=False) == 0
+    assert folder.call("run", "--once", *served, local=False) == 0
+    assert store.list(ObjectKind("example.com/v1", "Database")).items == ()
+    assert store.list(ObjectKind("v1", "Secret")).items == ()
+
+
+def rights(api, *, allowed):
+    """The answer to whether this account may list every kind."""
+    review = {"kind": "SelfSubjectAccessReview", "apiVersion": "authorization.k8s.io/v1", "metadata": {}, "spec": {}}
+    api.faults.append(
+        times(9, Answer(201, {**review, "status": {"allowed": allowed}}), part="selfsubjectaccessreviews")
+    )
+
+
+def warnings(cluster):
+    entries = read_configuration(yaml.safe_load(CONFIGURATION)).protection
+    with structlog.testing.capture_logs() as logs:
+        check_at_start(cluster, entries, local=False)
+    return [entry for entry in logs if entry["log_level"] == "warning"]
+
+
+def test_the_start_warns_of_finalizers_of_kinds_that_are_no_longer_configured(api, store, cluster):
+    rights(api, allowed=True)
+    store.register(guessed(ObjectKind("example.com/v1", "Queue"), ("shop",)))
+    store.create(thing("example.com/v1", "Queue", "jobs", finalizers=[PROTECT]))
+    told = [(warning.get("kind"), warning.get("such_as")) for warning in warnings(cluster)]
+    assert told == [("example.com/v1/Queue", "shop/jobs"), (None, None)]
+
+
+def test_an_account_that_may_not_list_everything_does_not_try(api, store, cluster):
+    rights(api, allowed=False)
+    store.register(guessed(ObjectKind("example.com/v1", "Queue"), ("shop",)))
+    store.create(thing("example.com/v1", "Queue", "jobs", finalizers=[PROTECT]))
+    assert [warning.get("such_as") for warning in warnings(cluster)] == [None]
+
+
+def test_the_start_warns_of_a_missing_shield_beside_faros(api, store, cluster):
+    rights(api, allowed=True)
+    (missing,) = warnings(cluster)
+    assert "the shield is not in the cluster" in missing["event"]
+    for kind in SHIELD_KINDS:
+        store.register(known(kind))
+        store.create({"apiVersion": kind.api_version, "kind": kind.kind, "metadata": {"name": "reprieve-shield"}})
+    assert warnings(cluster) == []

@@ -80,7 +80,10 @@ def velero(kind, name, *, spec, version="v1", **rest):
 
 @pytest.fixture
 def world(api, store, cluster):
-    """One backup with a snapshot and a restore, on locations with a credential of their own; and a request for it."""
+    """One backup with a snapshot and a restore, on locations with a credential of their own; and a request for it.
+
+    Beside it a backup that expired, and one that only the bucket has, with a volume.
+    """
     store.register(ServedKind("velero.io/v2alpha1", "DataUpload", "datauploads"))
     secret = {"apiVersion": "v1", "kind": "Secret", "metadata": {"name": "cloud", "namespace": "velero"}}
     store.create({**secret, "data": {"key": "c2VjcmV0"}})
@@ -94,6 +97,11 @@ def world(api, store, cluster):
     store.create(velero("Restore", "nightly-r1", spec={"backupName": "nightly"}, status={"phase": "Completed"}))
     labels = {"velero.io/backup-name": "nightly", "velero.io/backup-uid": record["metadata"]["uid"]}
     store.create(velero("DeleteBackupRequest", "ask", spec={"backupName": "nightly"}, metadata={"labels": labels}))
+    status = {"phase": "Completed", "startTimestamp": "2026-01-01T03:00:00Z", "expiration": "2026-02-01T03:00:00Z"}
+    old = store.create(velero("Backup", "old", spec={"storageLocation": "default"}, status=status))
+    only = velero("Backup", "only", spec={"storageLocation": "default"}, status={**status, "expiration": None})
+    volume = velero("PodVolumeBackup", "only-1", spec={}, status={"phase": "Completed"})
+    volume["metadata"]["labels"] = {"velero.io/backup-name": "only"}
     snapshot = {
         "spec": {"location": "aws", "volumeAZ": "eu-west-1a"},
         "status": {"providerSnapshotID": "snap-1", "phase": "Completed"},
@@ -101,6 +109,9 @@ def world(api, store, cluster):
     files = {
         "backups/nightly/velero-backup.json": json.dumps(record).encode(),
         "backups/nightly/nightly-volumesnapshots.json.gz": gzip.compress(json.dumps([snapshot]).encode()),
+        "backups/old/velero-backup.json": json.dumps(old).encode(),
+        "backups/only/velero-backup.json": json.dumps(only).encode(),
+        "backups/only/only-podvolumebackups.json.gz": gzip.compress(json.dumps([volume]).encode()),
     }
     events = KubernetesEvents(cluster, threaded=False)
     snapshots = MemorySnapshotStores([SnapshotInfo("aws", "snap-1")])
@@ -127,8 +138,9 @@ def test_the_manifests_grant_what_the_controller_does_and_nothing_else(api, stor
             world.events.record(decision.ref, kind=EventKind.NORMAL, reason="Completed", message="again", now=NOW)
 
     assert authorizer.refused == []
-    assert [decision.reason for decision in report.decisions] == [Reason.COMPLETED]
-    assert store.list(ObjectKind("velero.io/v1", "Backup")).items == ()
+    ended = [each.subject for each in report.decisions if each.reason is Reason.COMPLETED]
+    assert sorted(ended) == ["nightly", "old"]
+    assert [each["metadata"]["name"] for each in store.list(ObjectKind("velero.io/v1", "Backup")).items] == ["only"]
     assert sorted(set(authorizer.grants) - authorizer.used) == [], "rights that nothing needs"
 
 

@@ -472,6 +472,67 @@ def test_the_token_of_the_kubeconfig_is_sent(api, tmp_path, token, error):
     cluster.close()
 
 
+def test_refused_credentials_name_the_way_out(api, tmp_path):
+    """A token that expired is answered with one word, "Unauthorized"; that alone helps nobody."""
+    api.tokens = {"good": "controller"}
+    cluster = connect(kubeconfig=kubeconfig(tmp_path, api.url, "expired"))
+
+    with pytest.raises(errors.DeniedError, match=r"wrong or have expired \(see users in the kubeconfig\)"):
+        cluster.scope(BACKUP)
+    cluster.close()
+
+
+@pytest.mark.parametrize("command", ["/no/such/plugin", "/bin/false", "/bin/echo"])
+def test_a_credential_plugin_that_gives_nothing_is_named(api, tmp_path, command):
+    """The client only logs a plugin's failure and goes on without credentials, as system:anonymous."""
+    plugin = {"apiVersion": "client.authentication.k8s.io/v1", "command": command, "interactiveMode": "Never"}
+    content = yaml.safe_load(kubeconfig(tmp_path, api.url, "").read_text("utf-8"))
+    content["users"][0]["user"] = {"exec": plugin}
+    path = tmp_path / "with-plugin"
+    path.write_text(json.dumps(content), "utf-8")
+
+    with pytest.raises(errors.InvalidError, match="the credential plugin gave nothing"):
+        connect(kubeconfig=path)
+
+
+def test_whether_every_kind_may_be_listed_is_asked_and_not_tried(api, cluster):
+    """An account without that right would be refused once a kind, which looks like an attack in the audit log."""
+    assert cluster.may_list_everything()
+
+    asked = []
+    api.authorize = lambda access: asked.append(access) or False
+    assert not cluster.may_list_everything()
+    assert [(each.verb, each.group, each.resource, each.namespace) for each in asked] == [("list", "*", "*", "")]
+
+    api.faults.append(once(Answer(200, b"{}"), method="POST"))
+    with pytest.raises(errors.UnknownError):
+        cluster.may_list_everything()
+    api.faults.append(once(refusal(503, "ServiceUnavailable", "etcd leader lost"), method="POST"))
+    with pytest.raises(errors.UnavailableError):
+        cluster.may_list_everything()
+
+
+def test_the_kinds_that_can_hold_a_finalizer(api, cluster):
+    """What can only be read is left out; a kind whose definition is being deleted is told with fewer verbs."""
+    api.verbs["configmaps"] = ["get", "list"]
+    api.verbs["backups"] = ["delete", "deletecollection", "get", "list", "watch"]
+
+    kinds = cluster.kinds()
+
+    assert BACKUP in kinds
+    assert ObjectKind("v1", "ConfigMap") not in kinds
+
+
+def test_a_deletion_that_waits_for_a_finalizer_is_not_asked_about_all_the_time(store, cluster, backup):
+    """Velero's finalizer on a Restore can take minutes; a watch tells of its end, so the timer is for a missed one."""
+    store.patch(BACKUP, "velero", "nightly", {"metadata": {"finalizers": ["example.com/holder"]}})
+
+    outcome = cluster.delete(backup.ref)
+
+    assert isinstance(outcome, Pending)
+    assert outcome.after >= timedelta(minutes=1)
+
+
 def test_a_user_without_the_right_is_denied(api, cluster, backup):
     api.authorize = lambda access: access.verb != "delete"
 

@@ -195,3 +195,19 @@ def test_a_renewal_that_hangs_is_given_up_before_anybody_else_may_begin(api, clu
 
     assert isinstance(standing, Following)
     assert "no answer in time" in standing.why
+
+
+def test_a_watch_lives_through_a_restart_of_the_server(api, store, reflector, told):
+    """A server that starts again refuses for a while (503, 429), and then has forgotten the version (410)."""
+    store.create(manifest("a"))
+    told.wait_for("+a")
+    again = [
+        refusal(503, "ServiceUnavailable", "the request has been made before all known HTTP paths have been installed"),
+        refusal(429, "TooManyRequests", "storage is (re)initializing"),
+    ]
+    api.faults += [once(fault, part="watch=true") for fault in again]
+    store.delete(BACKUP, "velero", "a")
+    told.wait_for("-a")
+    store.create(manifest("b"))
+    store.compact()
+    told.wait_for("+b")

@@ -6,13 +6,15 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from reprieve.adapters.k8s.lease import Held, Terms, lease_holder
+from reprieve.adapters.k8s.lease import LEASE, Held, Terms, lease_holder
 from reprieve.adapters.local import MemoryEvents, MemoryObjectStores, MemorySnapshotStores
+from reprieve.core.errors import ContainerMissingError, DeniedError, UnavailableError
 from reprieve.core.objects import ObjectKind
 from reprieve.core.ports import SnapshotInfo
-from reprieve.entrypoints.configuration import Configuration
+from reprieve.entrypoints.configuration import BackupsOff, Configuration
 from reprieve.entrypoints.controller import serve as serving
 from reprieve.entrypoints.controller.build import build_controllers
+from reprieve.entrypoints.controller.leftovers import check_at_start
 from reprieve.entrypoints.controller.metrics import Metrics
 from reprieve.entrypoints.controller.probes import Probes
 from reprieve.entrypoints.world import World
@@ -110,6 +112,60 @@ def _has_lease(cluster):
         kind, namespace="velero", resource_version=listing.resource_version, timeout=timedelta(seconds=PATIENCE)
     )
     return any(True for _ in events)
+
+
+def served(cluster, *, configuration=None, port=0):
+    """One start of the controllers, which is stopped at once should it succeed."""
+    stop = threading.Event()
+    world = World(
+        configuration or Configuration(), cluster, MemoryObjectStores({}), MemorySnapshotStores(), MemoryEvents()
+    )
+    built = build_controllers(world, names=[], stop=stop)
+    stop.set()
+    try:
+        serving.serve(built, world, stop=stop, clock=lambda: datetime.now(UTC), terms=TERMS, port=port)
+    finally:
+        built.close()
+
+
+def test_a_start_without_velero_says_so(api, store, cluster):
+    """Velero was not installed: the controller stood by for ever, ready, without a word."""
+    store.unregister(REQUEST)
+
+    with pytest.raises(ContainerMissingError, match="DeleteBackupRequest.*is velero installed in this cluster"):
+        served(cluster)
+    assert api.writes() == []
+
+
+def test_a_start_without_velero_is_fine_without_backups(store, cluster):
+    store.unregister(REQUEST)
+    served(cluster, configuration=Configuration(backups=BackupsOff()))
+    assert store.list(LEASE).items == ()
+
+
+@pytest.mark.parametrize(
+    ("fault", "error"),
+    [
+        pytest.param(refusal(401, "Unauthorized", "Unauthorized"), DeniedError, id="wrong-credentials"),
+        pytest.param(refusal(503, "ServiceUnavailable", "etcd leader lost"), UnavailableError, id="server-down"),
+    ],
+)
+def test_a_start_that_is_in_vain_ends_with_its_reason(api, cluster, fault, error):
+    api.faults.append(times(10_000, fault))
+
+    with pytest.raises(error):
+        served(cluster)
+
+
+def test_the_start_asks_for_nothing_that_it_may_not(api, cluster):
+    """An account with the rights of the manifests was refused once for each kind of the cluster, at every start."""
+    refused = []
+    api.authorize = lambda access: access.resource != "*" and (access.namespace == "velero" or refused.append(access))
+
+    check_at_start(cluster, (), local=False)
+
+    assert refused == []
+    assert api.counts()["list"] == 0
 
 
 def test_probes_and_metrics_are_served():

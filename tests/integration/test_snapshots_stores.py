@@ -173,7 +173,7 @@ def test_opening_azure_loads_nothing_and_using_it_only_azure():
     name = (
         "/subscriptions/0b1f6471-1bf0-4dda-aec3-111122223333/resourceGroups/g/providers/Microsoft.Compute/snapshots/a"
     )
-    used = run(f"{opening}store._client('0b1f6471-1bf0-4dda-aec3-111122223333', {name!r})")
+    used = run(f"{opening}store.store._client('0b1f6471-1bf0-4dda-aec3-111122223333', {name!r})")
     assert "azure.mgmt" in used
     assert not any(module.startswith(("boto", "google")) for module in used)
 

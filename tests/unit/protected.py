@@ -38,7 +38,8 @@ CEL = celpy.Environment()
 
 
 def databases(on_request="Delete", otherwise="Orphan", *, allow=False):
-    return ProtectionEntry(DATABASE, on_request, otherwise, dependents=(SECRET, CLAIM), allow_delete_by_annotation=allow)
+    kinds = (SECRET, CLAIM)
+    return ProtectionEntry(DATABASE, on_request, otherwise, dependents=kinds, allow_delete_by_annotation=allow)
 
 
 def faros(on_request="Delete", otherwise="Orphan", **fields):
@@ -221,5 +222,3 @@ def carrying(kind, name, namespace="shop"):
     """The spec of a GitTrackObject that carries a manifest."""
     manifest = {"apiVersion": kind.api_version, "kind": kind.kind, "metadata": {"name": name, "namespace": namespace}}
     return {"name": name, "kind": kind.kind, "data": base64.b64encode(json.dumps(manifest).encode()).decode()}
-
-

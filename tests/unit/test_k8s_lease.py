@@ -231,6 +231,7 @@ def run(world, elector, until):
         wait=wait,
         on_started=lambda: world.log.append("started"),
         on_lost=lambda why: world.log.append(f"lost: {why}"),
+        on_waiting=lambda why: world.log.append(f"waiting: {why}"),
     )
 
 
@@ -241,6 +242,29 @@ def test_a_campaign_that_is_stopped_lets_go(world):
 
     assert world.log == ["started", "stop"]
     assert world.spec()["holderIdentity"] == ""
+
+
+def test_a_candidate_says_once_why_it_waits(world):
+    """A controller stood by for hours, and its log told neither for whom nor that it had no right to ask."""
+    first, _ = world.candidate("one")
+    second, cluster = world.candidate("two")
+    first.step()
+
+    def go_on(world):
+        if world.seconds < 6:
+            first.step()
+        elif world.seconds < 12:
+            cluster.fail("get", error=errors.DeniedError("no right"))
+        else:
+            world.log.append("stop")
+
+    run(world, second, go_on)
+
+    assert world.log == [
+        "waiting: one holds the lease velero/reprieve-controller",
+        "waiting: the lease velero/reprieve-controller cannot be renewed: no right",
+        "stop",
+    ]
 
 
 def test_a_campaign_that_loses_says_so_once_and_ends(world):

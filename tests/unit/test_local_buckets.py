@@ -46,7 +46,7 @@ def keys(store, prefix=""):
 def test_read(stores):
     store = stores.open(location())
     assert store.read("backups/a/a.tar.gz", limit=3) == b"123"
-    with pytest.raises(errors.InvalidError, match="a.tar.gz has 3 bytes, more than the limit of 2"):
+    with pytest.raises(errors.InvalidError, match=r"a.tar.gz has 3 bytes, more than the limit of 2"):
         store.read("backups/a/a.tar.gz", limit=2)
     for missing in ("nothing", "backups/a", "top/below"):
         with pytest.raises(errors.NotFoundError):
@@ -82,9 +82,9 @@ def test_nothing_lies_below_a_file_or_a_name_that_cannot_be(stores, prefix):
 )
 def test_prefixes_that_are_no_directory_of_a_bucket(stores, prefix):
     store = stores.open(location())
-    with pytest.raises(errors.InvalidError, match="^bucket bucket: key "):
+    with pytest.raises(errors.InvalidError, match=r"^bucket bucket: key "):
         keys(store, prefix)
-    with pytest.raises(errors.InvalidError, match="^bucket bucket: key "):
+    with pytest.raises(errors.InvalidError, match=r"^bucket bucket: key "):
         list(store.list_directories(prefix))
 
 
@@ -167,7 +167,7 @@ def test_a_missing_bucket_is_never_an_empty_one(stores):
 @pytest.mark.parametrize("key", BAD_KEYS, ids=ascii)
 def test_keys_that_would_leave_the_bucket_or_that_no_cloud_takes(stores, key):
     store = stores.open(location())
-    with pytest.raises(errors.InvalidError, match="^bucket bucket: key "):
+    with pytest.raises(errors.InvalidError, match=r"^bucket bucket: key "):
         store.read(key, limit=9)
     with pytest.raises(errors.InvalidError):
         store.write(key, b"")
@@ -220,7 +220,7 @@ def test_a_file_whose_name_is_no_key_stops_the_listing_of_its_directory_only(tmp
         (tmp_path / "b" / directory / "x").write_text("1")
     (tmp_path / "b" / "backups" / "a" / name).write_text("2")
     store = FolderObjectStores(tmp_path).open(location("b"))
-    with pytest.raises(errors.InvalidError, match="^bucket b: key 'backups/a/"):
+    with pytest.raises(errors.InvalidError, match=r"^bucket b: key 'backups/a/"):
         keys(store, "backups/a/")
     assert keys(store, "backups/c/") == ["backups/c/x"]
     assert list(store.list_directories("backups/")) == ["a", "c"]
@@ -228,7 +228,7 @@ def test_a_file_whose_name_is_no_key_stops_the_listing_of_its_directory_only(tmp
 
 def test_a_key_in_memory_that_is_none_stops_the_listing_of_its_directory_only():
     store = MemoryObjectStores({"bucket": {"backups/a//b": b"", "backups/c/x": b""}}).open(location())
-    with pytest.raises(errors.InvalidError, match="^bucket bucket: key 'backups/a//b'"):
+    with pytest.raises(errors.InvalidError, match=r"^bucket bucket: key 'backups/a//b'"):
         keys(store, "backups/a/")
     assert keys(store, "backups/c/") == ["backups/c/x"]
     assert list(store.list_directories("backups/")) == ["a", "c"]

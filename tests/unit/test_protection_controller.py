@@ -10,10 +10,11 @@ import pytest
 from reprieve.adapters.local import ClusterStore, Collector, LocalCluster, MemoryEvents, ServedKind, denial
 from reprieve.adapters.local.collector import USER as COLLECTOR
 from reprieve.adapters.local.kinds import known
-from reprieve.core.errors import ConflictError, UnavailableError
+from reprieve.core.errors import ConflictError, NotFoundError, UnavailableError
 from reprieve.core.objects import ObjectKind, ObjectRef
+from reprieve.core.outcomes import Denied, Invalid, Locked, Retryable, Unknown
 from reprieve.core.ports import Propagation
-from reprieve.core.protection import PROTECT
+from reprieve.core.protection import PROTECT, owner_of
 from reprieve.core.reasons import Reason, Verdict
 from reprieve.core.steps import DELETION_REQUESTED, ORPHANED_FROM
 from reprieve.entrypoints.configuration import ProtectionEntry
@@ -639,6 +640,163 @@ def test_a_stop_leaves_the_rest_for_the_next_run():
     result = reconciler.reconcile(Key(DATABASE, "shop", "orders"), now=NOW)
     assert (result.changed, result.again, result.decisions[0].standing) == (False, NOW, Standing.WAITING)
     assert bench.owners_of(secret) == [owner.meta.uid]
+
+
+# What goes wrong on the way
+
+
+@pytest.mark.parametrize(
+    ("outcome", "standing"),
+    [
+        (Denied("not allowed"), Standing.FAILED),
+        (Invalid("malformed"), Standing.FAILED),
+        (Retryable(timedelta(hours=2), "throttled"), Standing.WAITING),
+        (Locked(None, "a policy refuses"), Standing.WAITING),
+        (Unknown("what?"), Standing.WAITING),
+    ],
+    ids=["denied", "invalid", "throttled", "locked", "unknown"],
+)
+def test_a_deletion_that_does_not_come_to_its_end_keeps_the_owner_and_comes_back(outcome, standing):
+    bench = Bench()
+    owner = bench.guarded()
+    secret = bench.make(SECRET, "password", owner)
+    bench.ask(owner)
+    bench.cluster.delete(owner.ref)
+    before = bench.cluster.delete
+    bench.cluster.delete = lambda ref, **options: outcome if ref.kind == "Secret" else before(ref, **options)
+    bench.reconciler.keys()
+    results = [bench.reconciler.reconcile(Key(DATABASE, "shop", "orders"), now=NOW) for _ in range(3)]
+    assert {result.decisions[0].standing for result in results} == {standing}
+    assert bench.there(owner)
+    assert bench.there(secret)
+    pauses = [result.again - NOW for result in results]
+    assert pauses == sorted(pauses)
+    if isinstance(outcome, Retryable):
+        assert pauses[0] > timedelta(0)
+    else:
+        assert pauses[0] < pauses[2]
+
+
+@pytest.mark.parametrize("fault", [NotFoundError("gone"), ConflictError("changed")], ids=["gone", "changed"])
+def test_a_dependent_that_changes_or_goes_while_it_is_let_go_is_read_again(fault):
+    bench = Bench()
+    owner = bench.guarded()
+    secret = bench.make(SECRET, "password", owner)
+    bench.cluster.delete(owner.ref)
+    before, left = bench.cluster.patch, [fault]
+
+    def patch(ref, change, **options):
+        if ref.kind == "Secret" and left:
+            if isinstance(left[0], NotFoundError):
+                bench.store.delete(SECRET, "shop", "password")
+            raise left.pop()
+        return before(ref, change, **options)
+
+    bench.cluster.patch = patch
+    assert bench.run().standing is Standing.SETTLED
+    assert not bench.there(owner)
+    assert bench.there(secret) == isinstance(fault, ConflictError)
+
+
+@pytest.mark.parametrize(
+    ("kind", "namespace"),
+    [(ObjectKind("gone.example.com/v1", "Thing"), "shop"), (ObjectKind("v1", "ConfigMap"), "")],
+    ids=["not-served", "nowhere-to-look"],
+)
+def test_an_other_owner_that_cannot_be_looked_up_keeps_a_dependent(kind, namespace):
+    volume = ObjectKind("v1", "PersistentVolume")
+    dependents = SECRET if namespace else volume
+    fleet = ObjectKind("example.com/v1", "ClusterFleet")
+    kinds = served(SECRET, volume, ObjectKind("v1", "ConfigMap"), ObjectKind("v1", "Namespace"))
+    cluster_scoped = ServedKind(fleet.api_version, fleet.kind, "clusterfleets", namespaced=False)
+    bench = Bench(ProtectionEntry(fleet, "Delete", "Orphan", dependents=(dependents,)), kinds=[*kinds, cluster_scoped])
+    bench.cluster.collector = None  # it would judge the other owner in its own way
+    owner = bench.guarded("fleet", fleet, namespace="")
+    other = {"apiVersion": kind.api_version, "kind": kind.kind, "name": "other", "uid": "other"}
+    mine = bench.make(dependents, "mine", owner, other, namespace=namespace)
+    bench.ask(owner)
+    bench.run()
+    assert not bench.there(owner)
+    assert bench.owners_of(mine) == ["other"]
+
+
+def test_a_whole_read_that_fails_at_a_dependent_is_unknown_and_is_looked_at_again_with_growing_pauses():
+    bench = Bench(faros())
+    owner = bench.guarded("deployment-web", GTO, spec=carrying(DEPLOYMENT, "web"))
+    bench.make(DEPLOYMENT, "web", owner)
+    bench.cluster.delete(owner.ref)
+    before = bench.cluster.get
+
+    def get(ref, **options):
+        if ref.kind == "Deployment":
+            raise UnavailableError("away")
+        return before(ref, **options)
+
+    bench.cluster.get = get
+    results = [bench.reconciler.reconcile(Key(GTO, "shop", "deployment-web"), now=NOW) for _ in range(4)]
+    pauses = [result.again - NOW for result in results]
+    assert pauses == sorted(pauses)
+    assert pauses[0] < pauses[3]
+    bench.cluster.get = before
+    assert bench.run().standing is Standing.SETTLED
+
+
+def test_a_carrying_owner_that_is_made_anew_meanwhile_is_read_again():
+    bench = Bench(faros())
+    owner = bench.guarded("deployment-web", GTO, spec=carrying(DEPLOYMENT, "web"))
+    bench.cluster.delete(owner.ref)
+    before, left = bench.cluster.get, [1]
+
+    def get(ref, *, metadata_only=False):
+        if ref.kind == "GitTrackObject" and not metadata_only and left:
+            left.pop()
+            bench.store.patch(GTO, "shop", "deployment-web", {"metadata": {"finalizers": None}})
+            bench.guarded("deployment-web", GTO, spec=carrying(DEPLOYMENT, "web"))
+        return before(ref, metadata_only=metadata_only)
+
+    bench.cluster.get = get
+    report = bench.run()
+    assert (report.failures, report.standing) == ((), Standing.SETTLED)
+    assert not bench.there(owner)
+
+
+def test_a_list_does_not_undo_what_was_heard_while_it_was_made():
+    bench = Bench()
+    owner = bench.guarded()
+    before = bench.cluster.list
+
+    def slow(kind, **options):
+        listing = before(kind, **options)
+        if kind == DATABASE:
+            bench.cluster.delete(owner.ref)
+            watch.keys_of(bench.now(owner), False)  # the watch is faster than the list
+        return listing
+
+    watch = next(watch for watch in bench.reconciler.watches() if watch.kind == DATABASE)
+    bench.cluster.list = slow
+    bench.reconciler.keys()
+    bench.cluster.list = before
+    bench.reconciler.reconcile(Key(DATABASE, "shop", "orders"), now=NOW)
+    assert not bench.there(owner)
+
+
+def test_a_list_is_dropped_when_a_watch_tells_otherwise():
+    bench = Bench()
+    owner = bench.guarded()
+    secret = bench.make(SECRET, "password", owner)
+    bench.cluster.delete(owner.ref)
+    watches = {watch.kind: watch for watch in bench.reconciler.watches()}
+    bench.reconciler.keys()
+    lists = []
+    before = bench.cluster.list
+    bench.cluster.list = lambda kind, **options: lists.append(kind) or before(kind, **options)
+    watches[SECRET].keys_of(secret, False)  # nothing new
+    watches[SECRET].keys_of(bench.make(SECRET, "unrelated"), False)  # nothing that matters
+    bench.reconciler.judge(owner_of(bench.now(owner)), now=NOW)
+    assert lists == []
+    watches[SECRET].keys_of(bench.annotate(secret, a__b="c"), False)
+    bench.reconciler.judge(owner_of(bench.now(owner)), now=NOW)
+    assert lists == [SECRET]
 
 
 # Watches

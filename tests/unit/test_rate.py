@@ -10,11 +10,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from reprieve.adapters.cloud.breaker import REST
 from reprieve.adapters.cloud.rate import (
     BACKOFF,
+    LONGEST_BACKOFF,
+    PATIENCE,
     WINDOW,
     Bucket,
-    Job,
     Limiter,
     Limiters,
     Pace,
@@ -219,17 +221,85 @@ def test_the_last_refusal_comes_back_when_the_tries_are_used_up():
     assert limiter(clock).call(effect, tries=3) == Retryable(message="refusal 3")
 
 
+def hung(clock: Clock, calls: list[int], *, seconds: float = 30.0) -> Outcome:
+    calls.append(1)
+    clock.sleep(seconds)
+    return Retryable(message="timed out")
+
+
 def test_a_call_that_hung_is_not_tried_again_at_once():
     """A time-out is no throttling: eight of them in a row would keep a worker for minutes."""
     clock, calls = Clock(), []
 
-    def hangs() -> Outcome:
-        calls.append(1)
-        clock.sleep(30)
-        return Retryable(message="timed out")
-
-    assert limiter(clock).call(hangs) == Retryable(message="timed out")
+    assert limiter(clock).call(lambda: hung(clock, calls)) == Retryable(message="timed out")
     assert len(calls) == 1
+
+
+def test_after_a_call_that_hung_the_next_ones_are_not_made():
+    """velero#3701: one deletion hangs for ever and later ones are not picked up."""
+    clock, calls = Clock(), []
+    shared = limiter(clock)
+    shared.call(lambda: hung(clock, calls))
+    begun = clock.now
+    outcomes = [shared.call(lambda: hung(clock, calls), doing="deleting snapshot a") for _ in range(100)]
+
+    assert clock.now == begun
+    assert len(calls) == 1
+    assert set(outcomes) == {
+        Retryable(REST, "deleting snapshot a: not asked, since calls before it got no answer; held back for 30 s")
+    }
+
+
+def test_one_call_tries_after_the_rest_and_an_answer_opens_the_way_again():
+    clock, calls = Clock(), []
+    shared = limiter(clock)
+    shared.call(lambda: hung(clock, calls))
+    clock.now += REST.total_seconds()
+    shared.call(lambda: hung(clock, calls))
+    held = shared.call(Done)
+    clock.now += REST.total_seconds()
+
+    assert len(calls) == 2
+    assert isinstance(held, Retryable)
+    assert [shared.call(Done) for _ in range(3)] == [Done()] * 3
+
+
+def test_a_call_that_hung_while_others_were_answered_stops_nobody():
+    """One broken connection among many is no provider that is stuck."""
+    clock, calls = Clock(), []
+    shared = limiter(clock)
+
+    def hangs_alone() -> Outcome:
+        clock.sleep(20)
+        assert shared.call(Done) == Done()
+        return hung(clock, calls, seconds=10)
+
+    assert shared.call(hangs_alone) == Retryable(message="timed out")
+    assert shared.call(Done) == Done()
+
+
+def test_throttling_never_holds_back_for_a_rest():
+    clock = Clock()
+    shared = limiter(clock)
+    for _ in range(50):
+        shared.call(lambda: Retryable(message="throttled"), tries=1)
+        clock.now += 1
+
+    assert shared.call(Done) == Done()
+
+
+def test_a_fault_of_ours_does_not_leave_the_account_held_back():
+    clock, calls = Clock(), []
+    shared = limiter(clock)
+    shared.call(lambda: hung(clock, calls))
+    clock.now += REST.total_seconds()
+
+    def broken() -> Outcome:
+        raise ZeroDivisionError
+
+    with pytest.raises(ZeroDivisionError):
+        shared.call(broken)
+    assert shared.call(Done) == Done()
 
 
 def test_a_pause_beyond_the_patience_keeps_nobody():
@@ -253,11 +323,42 @@ def test_a_pause_beyond_the_patience_keeps_nobody():
     assert sum(clock.slept) < 1
 
 
+def test_the_patience_is_for_all_tries_together():
+    """A provider that refuses everything keeps a worker no longer than one that asks for a pause."""
+    clock, shared_pace = Clock(), Pace(ceiling=100.0, floor=0.25, burst=4.0)
+    shared = limiter(clock, pace=shared_pace, patience=10.0)
+    outcomes = []
+    for _ in range(30):
+        begun = clock.now
+        outcomes.append(shared.call(lambda: Retryable(message="no"), tries=1000))
+        assert clock.now - begun <= 10 + LONGEST_BACKOFF
+
+    assert {type(outcome) for outcome in outcomes} <= {Retryable, Pending}
+
+
 def test_a_pause_within_the_patience_is_waited_for():
     clock, answers = Clock(), [Retryable(timedelta(seconds=3)), Done()]
 
     assert limiter(clock).call(lambda: answers.pop(0)) == Done()
     assert clock.now >= 3.0
+
+
+def test_who_finds_all_parallel_calls_taken_is_told_so_after_the_patience():
+    shared, gate, entered = Limiter(parallelism=1, patience=timedelta(0)), threading.Event(), threading.Event()
+
+    def effect() -> Outcome:
+        entered.set()
+        gate.wait()
+        return Done()
+
+    thread = threading.Thread(target=shared.call, args=(effect,))
+    thread.start()
+    entered.wait()
+    outcome = shared.call(Done, doing="deleting snapshot a")
+    gate.set()
+    thread.join()
+
+    assert outcome == Pending(PATIENCE, "deleting snapshot a: not asked yet, all parallel calls are taken")
 
 
 def test_parallel_calls_are_bounded():
@@ -285,44 +386,6 @@ def test_parallel_calls_are_bounded():
 
     assert len(seen) == 9
     assert max(seen) <= 3
-
-
-def test_a_stuck_provider_does_not_hold_up_another():
-    """velero#3701: one deletion hangs for ever and later ones are not picked up.
-
-    Here the other account's calls end while one hangs.
-    """
-    limiters, release, done = Limiters(), threading.Event(), threading.Semaphore(0)
-
-    def hangs() -> Outcome:
-        release.wait()
-        return Retryable()
-
-    def works() -> Outcome:
-        done.release()
-        return Done()
-
-    jobs = [Job(("aws", "a"), hangs)] * 40 + [Job(("gcp", "b"), works)] * 40
-    results: list[list[Outcome]] = []
-    thread = threading.Thread(target=lambda: results.append(limiters.run(jobs, tries=1)))
-    thread.start()
-    finished = [done.acquire(timeout=30) for _ in range(40)]
-    release.set()
-    thread.join()
-
-    assert all(finished)
-    assert results[0][40:] == [Done()] * 40
-
-
-def test_outcomes_come_back_in_the_order_of_the_jobs():
-    outcomes = [InUse(str(number)) for number in range(100)]
-    jobs = [Job(("aws", str(number % 3)), lambda outcome=outcome: outcome) for number, outcome in enumerate(outcomes)]
-
-    assert Limiters().run(jobs) == outcomes
-
-
-def test_no_jobs_are_no_work():
-    assert Limiters().run([]) == []
 
 
 def test_an_account_has_one_limiter():

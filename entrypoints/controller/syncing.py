@@ -1,0 +1,245 @@
+"""One pass over one location: list the bucket, read the records, read what they leave open, compare, carry out.
+
+In that order: a deletion removes the metadata before the record, so metadata that is read after the records cannot
+bring a deleted backup back.
+
+Guarantee: the steps of one answer are carried out in their order, and end at the first that fails; other answers go on.
+Nothing is downloaded for a record that is there and settled. Not guaranteed: that a pass which was stopped is whole; it
+then says so, and the location is not marked as synced.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterable, Mapping
+from datetime import datetime
+
+from attrs import evolve, field, frozen
+
+from reprieve.core.backups import SYNC_INCOMPLETE, Backup, Directory, DirectoryUnreadable, StorageLocation
+from reprieve.core.errors import ReprieveError
+from reprieve.core.outcomes import AlreadyGone, Conflict, Done, Outcome, Pending
+from reprieve.core.pruning import Count, Percentage
+from reprieve.core.reasons import Reason
+from reprieve.core.records import RecordHome
+from reprieve.core.requests import Stage
+from reprieve.core.steps import CreateRecord, Step, StepResult
+from reprieve.core.sync import (
+    BucketListing,
+    CompleteListing,
+    Create,
+    Finishing,
+    Look,
+    StoredBackup,
+    StoredFault,
+    SyncAnswer,
+    SyncDecision,
+    SyncFacts,
+    UnavailableListing,
+    Volumes,
+    compare,
+    finish,
+    questions,
+)
+from reprieve.entrypoints.controller.effects import Effects, Places
+from reprieve.entrypoints.controller.gathering import BackupReader
+from reprieve.entrypoints.controller.shelves import Shelves, in_parallel
+
+STAGE = "sync"
+STOPPED = DirectoryUnreadable("stopped before it was read")
+
+
+def is_through(outcome: Outcome) -> bool:
+    """Whether the step after this one may be carried out."""
+    return isinstance(outcome, Done | AlreadyGone | Pending)
+
+
+@frozen
+class Carried:
+    """What steps came to; ``planned`` are all that there were to carry out."""
+
+    planned: tuple[Step, ...] = ()
+    results: tuple[StepResult, ...] = ()
+
+    @property
+    def whole(self) -> bool:
+        """Whether every step went through."""
+        return len(self.results) == len(self.planned) and all(is_through(each.outcome) for each in self.results)
+
+    @property
+    def changed(self) -> bool:
+        """Whether another pass is worth it: something was done, or somebody else was quicker."""
+        return any(isinstance(each.outcome, Done | Conflict) for each in self.results)
+
+    @property
+    def failed(self) -> bool:
+        """Whether a step came to something that another read does not mend."""
+        return any(not is_through(r.outcome) and not isinstance(r.outcome, Conflict) for r in self.results)
+
+
+@frozen
+class Answered:
+    """An answer, and what its steps came to."""
+
+    answer: SyncAnswer
+    carried: Carried = field(factory=Carried)
+
+
+@frozen
+class Finished:
+    """A record whose pod volume backups were brought along."""
+
+    record: Backup
+    finishing: Finishing
+    carried: Carried = field(factory=Carried)
+
+    @property
+    def steps(self) -> tuple[Step, ...]:
+        """All its steps, in order."""
+        return (*self.finishing.creates, *self.finishing.then)
+
+
+@frozen
+class Pass:
+    """What a pass over a location came to."""
+
+    listing: BucketListing
+    decision: SyncDecision
+    answered: tuple[Answered, ...] = ()
+    finished: tuple[Finished, ...] = ()
+    records: int = 0
+
+    @property
+    def whole(self) -> bool:
+        """Whether every step went through, and everything that a record needs could be read."""
+        read = all(each.finishing.reason is not Reason.UNREADABLE for each in self.finished)
+        return read and all(each.whole for each in self._carried())
+
+    @property
+    def changed(self) -> bool:
+        """Whether anything changed."""
+        return any(each.changed for each in self._carried())
+
+    def _carried(self) -> list[Carried]:
+        return [*(each.carried for each in self.answered), *(each.carried for each in self.finished)]
+
+
+@frozen
+class LocationSync:
+    """Takes passes over one location."""
+
+    reader: BackupReader
+    effects: Effects
+    location: StorageLocation
+    max_removals: Count | Percentage
+    stop: threading.Event = field(factory=threading.Event)
+
+    def run(self, *, now: datetime, apply: bool) -> Pass:
+        """Take one pass; with ``apply`` off, only decide. Raises core errors when the cluster cannot be read."""
+        shelves = self._shelves()
+        listing = shelves.listing() if isinstance(shelves, Shelves) else shelves
+        facts = self._facts(listing)
+        if not isinstance(shelves, Shelves) or isinstance(listing, UnavailableListing):
+            return Pass(listing, compare(facts, now=now))
+        finished = self._finish_all(facts, shelves, now=now, apply=apply)
+        if any(each.carried.changed for each in finished):
+            facts = evolve(facts, records=self.reader.backups())
+        facts = self._read_on(facts, shelves, now)
+        decision = compare(facts, now=now)
+        answered = self._carry_out(decision, facts) if apply else tuple(Answered(a) for a in decision.answers)
+        own = sum(record.storage_location == self.location.name for record in facts.records)
+        return Pass(listing, decision, answered, finished, own)
+
+    # Gathering
+
+    def _shelves(self) -> Shelves | UnavailableListing:
+        try:
+            return Shelves(self.reader.store(self.location), self.reader.dialect)
+        except ReprieveError as fault:
+            return UnavailableListing(str(fault))
+
+    def _facts(self, listing: BucketListing) -> SyncFacts:
+        """The records come after the listing."""
+        records = () if isinstance(listing, UnavailableListing) else self.reader.backups()
+        return SyncFacts(self.location, self._home(), listing, records, max_removals=self.max_removals)
+
+    def _home(self, schedules: Iterable[object] = ()) -> RecordHome:
+        dialect = self.reader.dialect
+        name = self.location.name if dialect.layout.located else ""
+        return RecordHome(dialect.backup_kind, self.reader.namespace, name, dialect.layout, schedules)
+
+    def _read_on(self, facts: SyncFacts, shelves: Shelves, now: datetime) -> SyncFacts:
+        """Read what ``questions`` asks for, and nothing else."""
+        asked = questions(facts, now=now)
+        home = self._home(self.reader.schedules()) if asked.stored else facts.home
+        listed = facts.listing.names if isinstance(facts.listing, CompleteListing) else frozenset(asked.looks)
+        items = self.reader.cluster_items([name for name in asked.looks if name not in listed])
+        directories = in_parallel(self._look, asked.looks)
+        looks = [Look(n, found, items.get(n, ())) for n, found in zip(asked.looks, directories, strict=True)]
+        stored = in_parallel(lambda name: self._stored(shelves, name), asked.stored)
+        return evolve(facts, home=home, stored=stored, looks=looks)
+
+    def _look(self, name: str) -> Directory | DirectoryUnreadable:
+        return STOPPED if self.stop.is_set() else self.reader.directory(self.location, name)
+
+    def _stored(self, shelves: Shelves, name: str) -> StoredBackup | StoredFault:
+        return StoredFault(name, STOPPED) if self.stop.is_set() else shelves.stored(name)
+
+    # Records that came without all of their pod volume backups
+
+    def _finish_all(self, facts: SyncFacts, shelves: Shelves, *, now: datetime, apply: bool) -> tuple[Finished, ...]:
+        records = questions(facts, now=now).finish
+        existing = self.reader.volume_names() if records else frozenset()
+        return tuple(self._finish(each, shelves.volumes(each.name), existing, apply=apply) for each in records)
+
+    def _finish(self, record: Backup, volumes: Volumes, existing: Iterable[str], *, apply: bool) -> Finished:
+        finishing = finish(record, volumes, existing, self._home())
+        found = Finished(record, finishing)
+        return evolve(found, carried=self._steps(found.steps)) if apply else found
+
+    # Carrying out
+
+    def _carry_out(self, decision: SyncDecision, facts: SyncFacts) -> tuple[Answered, ...]:
+        volumes = {each.name: each.volumes for each in facts.stored if isinstance(each, StoredBackup)}
+        incomplete = any(_is_incomplete(answer) for answer in decision.answers)
+        existing = self.reader.volume_names() if incomplete else frozenset()
+        busy = [answer for answer in decision.answers if answer.steps]
+        done = in_parallel(lambda answer: self._answer(answer, volumes, existing), busy)
+        carried = {each.answer.ref: each for each in done}
+        return tuple(carried.get(answer.ref, Answered(answer)) for answer in decision.answers)
+
+    def _answer(self, answer: SyncAnswer, volumes: Mapping[str, Volumes], existing: Iterable[str]) -> Answered:
+        carried = self._steps(answer.steps)
+        if not (carried.whole and _is_incomplete(answer)):
+            return Answered(answer, carried)
+        record = self.reader.backup(answer.ref.name)
+        if not isinstance(record, Backup) or SYNC_INCOMPLETE not in record.meta.annotations:
+            return Answered(answer, carried)  # somebody was quicker
+        more = self._finish(record, volumes[answer.ref.name], existing, apply=True).carried
+        return Answered(answer, Carried((*carried.planned, *more.planned), (*carried.results, *more.results)))
+
+    def _steps(self, steps: tuple[Step, ...]) -> Carried:
+        """Carry out steps in their order, until one does not go through or a stop comes."""
+        results: list[StepResult] = []
+        for step in steps:
+            done = self.effects.run(Stage(STAGE, [step]), Places({self.location.name: self.location}))
+            results += [_settled(result) for result in done]
+            if not done or not is_through(results[-1].outcome):
+                break
+        return Carried(steps, tuple(results))
+
+
+def _settled(result: StepResult) -> StepResult:
+    """A pod volume backup that is there by now is as good as created."""
+    step = result.step
+    there = (
+        isinstance(step, CreateRecord) and step.ref.kind == "PodVolumeBackup" and isinstance(result.outcome, Conflict)
+    )
+    return evolve(result, outcome=AlreadyGone()) if there else result
+
+
+def _is_incomplete(answer: SyncAnswer) -> bool:
+    """Whether an answer creates a record that pod volume backups belong to."""
+    steps = answer.steps if isinstance(answer, Create) else ()
+    manifests = [step.manifest for step in steps if isinstance(step, CreateRecord)]
+    return any(SYNC_INCOMPLETE in manifest["metadata"].get("annotations", {}) for manifest in manifests)
