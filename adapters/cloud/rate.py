@@ -7,12 +7,13 @@ follows what the provider lets through, one window after the other:
 share of refused calls in a window    rate of the next one
 ====================================  ==============================================
 none                                  a quarter more, up to the ceiling
-up to a third                         3 % less: near the provider's own limit
-more                                  a fifth above what was let through
+more than half                        a quarter above what was let through
 more, but of fewer than ten calls     that, and at least half of what it was
+up to half                            that, and at most 3 % less than it was
 ====================================  ==============================================
 
-A pause that the provider asks for (``Retry-After``) holds for the whole account.
+A pause that the provider asks for (``Retry-After``) holds for the whole account. At the floor, when nothing at all was
+let through for a window, nobody waits for a turn: a provider that is down keeps no worker either.
 
 Guarantee: no call starts within such a pause or above the rate. Who would wait longer than ``patience`` for a turn is
 told when to come back instead (``Pending``: nothing failed, no attempt is counted). A provider that does not answer at
@@ -36,10 +37,10 @@ from reprieve.core.outcomes import Outcome, Pending, Retryable
 
 PARALLELISM = 32
 PATIENCE = timedelta(seconds=10)
-TRIES = 8
+TRIES = 12
 WINDOW = 0.5  # seconds
-TOLERATED = 1 / 3  # share of refused calls up to which the rate is about right
-HEADROOM = 1.2
+TOLERATED = 0.5  # share of refused calls up to which the rate is about right
+HEADROOM = 1.25  # calls at a fifth of refused ones: a constant share of them must not slow down for ever
 FASTER, SLOWER = 1.25, 0.97
 FEW = 10
 BACKOFF, LONGEST_BACKOFF = 0.05, 0.2  # seconds before the third try, doubled for each further one
@@ -119,8 +120,8 @@ def next_rate(bucket: Bucket, seconds: float) -> float:
     if bucket.refused == 0:
         return bucket.rate * (FASTER if calls else 1.0)
     tolerable = bucket.refused <= TOLERATED * calls
-    earned = max(HEADROOM * bucket.passed / seconds, bucket.rate / 2 if calls < FEW else 0.0)
-    return min(bucket.rate * SLOWER, bucket.rate if tolerable else earned)
+    least = bucket.rate * SLOWER if tolerable else bucket.rate / 2 if calls < FEW else 0.0
+    return min(bucket.rate, max(HEADROOM * bucket.passed / seconds, least))
 
 
 class Limiter:
@@ -187,8 +188,8 @@ class Limiter:
     def _in_turn(self, effect: Callable[[], Outcome], doing: str, ends: float) -> _Called | _Refused | _NotCalled:
         if held := self.breaker.held():
             return _held_back(doing, held)
-        wait = self._take(ends)
-        if wait > max(0.0, ends - self._clock()):
+        wait, taken = self._take(ends)
+        if not taken:
             told = f"{doing}: not asked yet, the next turn is in {wait:.0f} s"
             return _NotCalled(Pending(timedelta(seconds=wait), told))
         if wait:
@@ -210,14 +211,17 @@ class Limiter:
         self.report(outcome)
         return _Refused(outcome) if failed and quickly else _Called(outcome)
 
-    def _take(self, ends: float) -> float:
-        """Seconds until the next turn. It is taken only if it comes in time."""
+    def _take(self, ends: float) -> tuple[float, bool]:
+        """Seconds until the next turn, and whether it was taken: only if it comes in time.
+
+        At the floor nothing was let through for a whole window, and nobody waits.
+        """
         with self._lock:
             now = self._clock()
-            taken, wait = take(self._bucket, self._pace, now)
-            if wait <= max(0.0, ends - now):
-                self._bucket = taken
-            return wait
+            after, wait = take(self._bucket, self._pace, now)
+            taken = wait <= (0.0 if after.rate <= self._pace.floor else max(0.0, ends - now))
+            self._bucket = after if taken else self._bucket
+            return wait, taken
 
     def report(self, outcome: Outcome) -> None:
         """Note what a call came to.

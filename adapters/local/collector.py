@@ -111,9 +111,12 @@ class Collector:
             self._enqueue(_place(dependent))
 
     def _visit(self) -> None:
-        """Do what one object needs; remember a refusal, forget what is gone."""
         place = self._queue.popleft()
         self._queued.discard(place)
+        self._try(place)
+
+    def _try(self, place: _Place) -> None:
+        """Do what one object needs; remember a refusal, forget what is gone."""
         try:
             self._attend(self._store.get(*place))
         except StatusError as error:
@@ -131,13 +134,13 @@ class Collector:
             self._judge(obj)
 
     def _foreground(self, owner: Json) -> None:
-        """Send for every dependent; let the owner go once none that blocks it is left."""
-        dependents = self._store.dependents(owner["metadata"]["uid"])
-        if not any(_blocks(dependent, owner) for dependent in dependents):
-            self._take_finalizer(owner, rules.FOREGROUND)
-        for dependent in dependents:
+        """Try to delete every dependent, blocking or not; then let the owner go once none that blocks it is left."""
+        uid = owner["metadata"]["uid"]
+        for dependent in self._store.dependents(uid):
             if not rules.terminating(dependent):
-                self._enqueue(_place(dependent))
+                self._try(_place(dependent))
+        if not any(_blocks(dependent, owner) for dependent in self._store.dependents(uid)):
+            self._take_finalizer(owner, rules.FOREGROUND)
 
     def _orphan(self, owner: Json) -> None:
         """Take the reference off every dependent, then the finalizer off the owner; a refusal leaves the finalizer."""

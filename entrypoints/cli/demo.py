@@ -5,7 +5,7 @@ from __future__ import annotations
 import tempfile
 import threading
 from collections.abc import Callable, Iterable, Sequence
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -56,9 +56,10 @@ def _show(folder: Path, *, kept: bool) -> int:
     accidents = _run(folder, now, after=partial(_let_it_happen, folder, now))
     _tell_tracks(tracks, accidents)
     _show_counts(carried, _carried(folder))
+    hour = _an_hour_later(folder, now + timedelta(hours=1))
     if kept:
         click.echo(f"\nThe folder is left in {folder}. Try: reprieve plan --local {folder}")
-    return ERROR if report.failures or accidents.failures else 0
+    return ERROR if report.failures or accidents.failures or hour.failures else 0
 
 
 def _run(folder: Path, now: datetime, *, after: Callable[[World], None] = lambda _: None) -> Report:
@@ -70,6 +71,27 @@ def _run(folder: Path, now: datetime, *, after: Callable[[World], None] = lambda
             return run_once(built.reconcilers, now=now)
         finally:
             built.close()
+
+
+# Time
+
+
+def _an_hour_later(folder: Path, now: datetime) -> Report:
+    """Show what expires, what comes back, what is dropped, and what the audit finds."""
+    from reprieve.core.audit import audit
+    from reprieve.entrypoints.cli.audit import show, survey
+    from reprieve.entrypoints.sample_time import add_time_sample
+
+    ages = add_time_sample(folder, now=now)
+    report = _run(folder, now)
+    mine = {d.ref.name: d for d in report.decisions if d.controller in {"sync", "retention"}}
+    click.echo("\nAn hour later. Nobody asked; these are the work of expiry (retention) and of the bucket (sync).\n")
+    rows = [(age.backup, age.tells, *_said(mine[age.backup])) for age in ages]
+    render.table(("BACKUP", "STORY", "VERDICT", "REASON", "WHY"), rows)
+    click.echo("\nWhat reprieve audit finds then:\n")
+    with bootstrap.open_local(folder, config=None, read_only=True) as world:
+        show(audit(survey(world).facts(), now=now))
+    return report
 
 
 # Protection

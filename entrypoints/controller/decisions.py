@@ -7,13 +7,14 @@ stable.
 from __future__ import annotations
 
 import enum
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from datetime import datetime
 from typing import Any
 
-from attrs import frozen
+from attrs import evolve, frozen
 
 from reprieve.core.objects import ObjectRef
+from reprieve.core.outcomes import AlreadyGone, Done
 from reprieve.core.reasons import Reason, Verdict
 from reprieve.core.steps import Step, StepResult, step_to_json
 
@@ -81,6 +82,26 @@ def _step(step: Step | StepResult) -> dict[str, Any]:
 
 
 def latest(decisions: Iterable[Decision]) -> list[Decision]:
-    """Keep the last decision of each object, sorted by controller, namespace and name."""
-    last = {decision.key: decision for decision in decisions}
+    """Keep the last decision of each object, sorted by controller, namespace and name.
+
+    What a run has done stays told: a last look that only waits does not hide the steps of the look before it.
+    """
+    last: dict[Any, Decision] = {}
+    for decision in decisions:
+        last[decision.key] = _with_what_was_done(decision, last.get(decision.key))
     return [last[key] for key in sorted(last)]
+
+
+def _with_what_was_done(decision: Decision, before: Decision | None) -> Decision:
+    if before is None or before.verdict is not decision.verdict:
+        return decision
+    done = {each.step: each for each in before.steps if isinstance(each, StepResult) and isinstance(each.outcome, Done)}
+    steps = [_first_done(step, done) for step in decision.steps]
+    return evolve(decision, steps=tuple(steps) or before.steps)
+
+
+def _first_done(step: Step | StepResult, done: Mapping[Step, StepResult]) -> Step | StepResult:
+    """A step that this run has carried out did not find its thing gone: it was the run that took it away."""
+    if isinstance(step, StepResult) and isinstance(step.outcome, AlreadyGone):
+        return done.get(step.step, step)
+    return step

@@ -22,20 +22,25 @@ from attrs import evolve, field, frozen
 from reprieve.adapters.k8s import velero
 from reprieve.adapters.k8s.dialect import ServedLocations
 from reprieve.core.backups import (
+    BACKUP_NAME,
+    BACKUP_UID,
     Backup,
     DeletionRequest,
+    Directory,
+    DirectoryUnreadable,
     RequestPhase,
     RequestState,
     StorageLocation,
 )
 from reprieve.core.durations import format_duration
-from reprieve.core.errors import NotFoundError
-from reprieve.core.objects import Resource
-from reprieve.core.outcomes import message_of
+from reprieve.core.errors import ConflictError, NotFoundError
+from reprieve.core.objects import Resource, is_object_name, label_safe
+from reprieve.core.outcomes import Pending, is_gone, message_of
 from reprieve.core.ports import Cluster, EventKind, EventSink
 from reprieve.core.reasons import Reason, Verdict
 from reprieve.core.requests import (
     BUCKET_STAGE,
+    LOOK_AGAIN,
     Absent,
     Admitted,
     Completed,
@@ -62,7 +67,7 @@ from reprieve.core.requests import (
     settle,
     siblings_of_one_backup,
 )
-from reprieve.core.steps import EndRequest, Step, StepResult
+from reprieve.core.steps import EndRequest, Step, StepResult, describe
 from reprieve.core.values import format_instant
 from reprieve.entrypoints.configuration import DeletionSettings
 from reprieve.entrypoints.controller.decisions import Decision, Result, Standing
@@ -149,16 +154,26 @@ class DeletionReconciler:
     def _expire(self, requests: Iterable[DeletionRequest], *, now: datetime, apply: bool) -> Result:
         old = [r for r in requests if expired(r, now=now, max_age=self.settings.request_max_age)]
         decisions = [self._end_expired(request, apply=apply) for request in old]
-        return Result(tuple(decisions), changed=apply and bool(old))
+        done = [step for each in decisions for step in each.steps if isinstance(step, StepResult)]
+        left = any(not is_gone(each.outcome) for each in done)
+        changed = any(did_something(each.outcome) for each in done)
+        return Result(tuple(decisions), changed, again=now + LOOK_AGAIN if left else None)
 
     def _end_expired(self, request: DeletionRequest, *, apply: bool) -> Decision:
         step = EndRequest(request.ref)
         age = format_duration(self.settings.request_max_age)
-        steps: tuple[Step | StepResult, ...] = (
-            (StepResult(step, self.cluster.delete(request.ref)),) if apply else (step,)
-        )
         message = f"the request ended at least {age} ago and is removed; its backup is not touched"
-        return _decision(request, Verdict.DELETE, Reason.EXPIRED, message, steps=steps, changes=True)
+        if not apply:
+            return _decision(request, Verdict.DELETE, Reason.EXPIRED, message, steps=(step,), changes=True)
+        result = StepResult(step, self.cluster.delete(request.ref))
+        standing = Standing.SETTLED
+        if not is_gone(result.outcome) and not isinstance(result.outcome, Pending):
+            standing = Standing.FAILED
+            message = f"error deleting {describe(step)}, which expired: {message_of(result.outcome)}"
+            log.warning("expired request not removed", **_fields(request), detail=message_of(result.outcome))
+        return _decision(
+            request, Verdict.DELETE, Reason.EXPIRED, message, steps=(result,), standing=standing, changes=True
+        )
 
     def _next_expiry(self, requests: Iterable[DeletionRequest]) -> datetime | None:
         ends = [r.state.finished_at or r.meta.created for r in requests]
@@ -177,10 +192,11 @@ class DeletionReconciler:
     ) -> Result:
         pause = _pausing(request, now)
         if pause is not None:
+            if apply:
+                self._bind_behind(request, waiting)
             return Result((_paused(request, pause), *_queued(request, waiting)), again=pause)
         run = _Run(request, self.reader.gather(request, others))
-        if apply:
-            run, waiting = self._bind_waiting(run, waiting)
+        run, waiting = self._bind_waiting(run, waiting, apply=apply)
         match admit(run.gathered.facts, run.gathered.inventory, now=now):
             case Refused() as refused:
                 return self._refuse(run, refused, waiting, now=now, apply=apply)
@@ -191,18 +207,29 @@ class DeletionReconciler:
             case Admitted() as admitted:
                 return self._go_on(run, admitted, waiting, now=now, apply=apply)
 
-    def _bind_waiting(self, run: _Run, waiting: Sequence[DeletionRequest]) -> tuple[_Run, Sequence[DeletionRequest]]:
+    def _bind_behind(self, worker: DeletionRequest, waiting: Iterable[DeletionRequest]) -> None:
+        """Bind what waits behind a request that pauses; the backup is read only where labels are missing."""
+        unbound = [request for request in waiting if self.reader.dialect.bind_patch(request, worker.bound_uid)]
+        backup = self.reader.backup(worker.backup) if unbound and is_object_name(worker.backup) else Absent()
+        for request in unbound:
+            self._bind(request, backup)
+
+    def _bind_waiting(
+        self, run: _Run, waiting: Sequence[DeletionRequest], *, apply: bool
+    ) -> tuple[_Run, Sequence[DeletionRequest]]:
         """Bind the requests that wait at first sight, so that they stay bound to the backup that was meant."""
-        bound = {request.ref: self._bind(request, run.backup) for request in waiting}
+        bound = {request.ref: self._bind(request, run.backup, apply=apply) for request in waiting}
         siblings = tuple(bound.get(each.ref, each) for each in run.gathered.facts.siblings)
         facts = evolve(run.gathered.facts, siblings=siblings)
         return evolve(run, gathered=evolve(run.gathered, facts=facts)), tuple(bound.values())
 
-    def _bind(self, request: DeletionRequest, backup: Backup | Absent) -> DeletionRequest:
-        """Write the name and UID labels, unless the request is older than the backup, or the backup is not there."""
-        if not isinstance(backup, Backup) or not bind(request, backup):
+    def _bind(self, request: DeletionRequest, backup: Backup | Absent, *, apply: bool = True) -> DeletionRequest:
+        """Write the name and UID labels that are missing. A plan reads the request as if it had them."""
+        uid = _uid_for(request, backup)
+        patch = self.reader.dialect.bind_patch(request, uid) if uid else {}
+        if not patch:
             return request
-        return self._patch(request, self.reader.dialect.bind_patch(request, backup.meta.uid))
+        return self._patch(request, patch) if apply else _as_bound(request, uid)
 
     def _patch(self, request: DeletionRequest, patch: Mapping[str, Any]) -> DeletionRequest:
         version = request.meta.resource_version
@@ -216,11 +243,11 @@ class DeletionReconciler:
         )
         if not apply:
             return Result((decision, *_queued(run.request, waiting)))
-        backup = run.backup
-        self._give_phase_back(backup, phase_after_refusal(run.request))
-        uid = run.request.bound_uid or (backup.meta.uid if isinstance(backup, Backup) else "")
-        state = evolve(run.request.state, uid=uid, finished_at=now, next_attempt=None, reason=refused.reason.value)
-        self._patch(run.request, velero.processed_patch(state, (refused.message,)))
+        uid = _uid_for(run.request, run.backup)
+        self._give_phase_back(_backup_of(run), phase_after_refusal(run.request))
+        state = _ended(run.request, uid or run.request.bound_uid, refused.reason.value, now)
+        labels = self.reader.dialect.bind_patch(run.request, uid) if uid else {}
+        self._patch(run.request, _with_metadata(velero.processed_patch(state, (refused.message,)), labels))
         self._record(run.request, refused.reason, refused.message, now, warning=True)
         return Result((decision,), changed=True, again=now if waiting else None)
 
@@ -249,10 +276,8 @@ class DeletionReconciler:
         facts = run.gathered.facts
         deletion = plan(facts, run.gathered.inventory)
         if not apply:
-            steps = tuple(step for stage in deletion.stages for step in (*stage.decided, *stage.steps))
-            decision = _decision(
-                run.request, Verdict.DELETE, admitted.reason, admitted.message, steps=steps, changes=True
-            )
+            message, steps = _planned(admitted, deletion)
+            decision = _decision(run.request, Verdict.DELETE, admitted.reason, message, steps=steps, changes=True)
             return Result((decision, *_queued(run.request, waiting)))
         log.info("deletion admitted", **_fields(run.request), reason=admitted.reason.value)
         run = self._mark_deleting(self._mark_in_progress(run, now=now))
@@ -262,10 +287,8 @@ class DeletionReconciler:
         state = begin(run.gathered.facts, now=now)
         if run.request.phase is RequestPhase.IN_PROGRESS and run.request.state == state:
             return run
-        patch = self.reader.dialect.bind_patch(run.request, state.uid) if state.uid else {}
-        progress = velero.progress_patch(state)
-        metadata = {**progress["metadata"], **patch.get("metadata", {})}
-        return self._with_request(run, self._patch(run.request, {**progress, "metadata": metadata}))
+        labels = self.reader.dialect.bind_patch(run.request, state.uid) if state.uid else {}
+        return self._with_request(run, self._patch(run.request, _with_metadata(velero.progress_patch(state), labels)))
 
     def _mark_deleting(self, run: _Run) -> _Run:
         backup = run.backup
@@ -291,31 +314,37 @@ class DeletionReconciler:
         for number, stage in enumerate(deletion.stages):
             if self.stop.is_set():
                 return self._stopped(run, waiting, now)
-            halt = (
-                self._ask_hold_again(run, now)
-                if number
-                else hold_stop(run.backup, run.gathered.facts.directory, now=now)
-            )
+            halt = self._ask_hold_again(run, stage, now) if number else self._ask_hold(run, now)
             if isinstance(halt, Deferred):
                 return self._defer(run, halt, waiting)
             run = self._enter(run, stage)
-            results = self.effects.run(stage, run.places)
+            results = self.effects.run(stage, run.places, scope=run.request.bound_uid)
             run = evolve(run, results=(*run.results, *stage.decided, *results))
             settlement = self._settle(run, deletion, stage, results, now)
             if not isinstance(settlement, Next):
                 return self._end(run, settlement, waiting, now=now)
         raise AssertionError("the last stage of a plan settles as something else than Next")
 
-    def _ask_hold_again(self, run: _Run, now: datetime) -> Deferred | None:
-        """Ask the hold, live. A record that is gone by now is this deletion's own doing."""
+    @staticmethod
+    def _ask_hold(run: _Run, now: datetime) -> Deferred | None:
+        return hold_stop(run.backup, run.gathered.facts.directory, now=now)
+
+    def _ask_hold_again(self, run: _Run, stage: Stage, now: datetime) -> Deferred | None:
+        """Ask the hold, live, while there is something that it could hold.
+
+        Raises ``ConflictError`` when the record is not there any more, or is another one: the next look decides. A
+        bucket that cannot be read stops as well, since the hold may be mirrored there.
+        """
         facts = run.gathered.facts
-        if not isinstance(facts.backup, Backup):
+        if not isinstance(facts.backup, Backup) or not isinstance(facts.location, StorageLocation):
+            return None
+        if all(isinstance(step, EndRequest) for step in stage.steps):
             return None
         backup = self.reader.backup(facts.backup.name)
-        if isinstance(backup, Absent) or not isinstance(facts.location, StorageLocation):
-            return None
+        if not isinstance(backup, Backup) or backup.meta.uid != facts.backup.meta.uid:
+            raise ConflictError(f"{facts.backup.ref} has gone while its deletion ran: it is read again")
         directory = self.reader.directory(facts.location, backup.name)
-        return hold_stop(backup, directory, now=now)
+        return _unreadable(facts.location, directory, now) or hold_stop(backup, directory, now=now)
 
     def _enter(self, run: _Run, stage: Stage) -> _Run:
         """Note before the bucket's files go that from now on an absent list is this deletion's own doing."""
@@ -356,6 +385,9 @@ class DeletionReconciler:
         message = f"backup {run.request.backup} and all that it points at are gone ({len(run.results)} steps)"
         self._record(run.request, Reason.COMPLETED, message, now)
         ended = {result.step.ref for result in run.results if isinstance(result.step, EndRequest)}
+        for request in (run.request, *run.gathered.facts.siblings):
+            if request.ref in ended:
+                self.requests.remove(request)  # the watch will tell too, but later than our own next look
         decision = _decision(run.request, Verdict.DELETE, Reason.COMPLETED, message, steps=run.results, changes=True)
         others = [
             _decision(r, Verdict.DELETE, Reason.COMPLETED, f"ended together with {run.request.meta.name}", changes=True)
@@ -375,7 +407,7 @@ class DeletionReconciler:
         message = _retry_message(retry, run.results)
         decision = _decision(
             run.request,
-            Verdict.DELETE,
+            _verdict(retry.reason),
             retry.reason,
             message,
             steps=run.results,
@@ -391,12 +423,19 @@ class DeletionReconciler:
         self._give_phase_back(run.backup, failed.restore_phase)
         ending = [r for r in siblings_of_one_backup(run.gathered.facts) if r.phase is not RequestPhase.PROCESSED]
         for sibling in ending:
-            self._patch(sibling, velero.processed_patch(_ended(sibling, failed.state, now), failed.errors))
+            state = _ended(sibling, failed.state.uid or sibling.bound_uid, Reason.FAILED.value, now)
+            self._patch(sibling, velero.processed_patch(state, failed.errors))
         self._patch(run.request, velero.processed_patch(failed.state, failed.errors))
         message = f"deletion of backup {run.request.backup} failed: {'; '.join(failed.errors)}"
         self._record(run.request, Reason.FAILED, message, now, warning=True)
         decision = _decision(
-            run.request, Verdict.KEEP, Reason.FAILED, message, steps=run.results, standing=Standing.FAILED, changes=True
+            run.request,
+            Verdict.DELETE,
+            Reason.FAILED,
+            message,
+            steps=run.results,
+            standing=Standing.FAILED,
+            changes=True,
         )
         others = [
             _decision(r, Verdict.KEEP, Reason.FAILED, f"ended together with {run.request.meta.name}", changes=True)
@@ -424,6 +463,15 @@ class DeletionReconciler:
         self.events.record(request.ref, kind=kind, reason=reason.value, message=message, now=now)
 
 
+def _unreadable(
+    location: StorageLocation, directory: Directory | DirectoryUnreadable, now: datetime
+) -> Deferred | None:
+    if isinstance(directory, Directory):
+        return None
+    why = f"backup storage location {location.name} cannot be read: {directory.why}"
+    return Deferred(Reason.LOCATION_UNAVAILABLE, now + LOOK_AGAIN, why)
+
+
 def _places(gathered: Gathered) -> Places:
     facts = gathered.facts
     location = facts.location
@@ -433,8 +481,35 @@ def _places(gathered: Gathered) -> Places:
     )
 
 
-def _ended(request: DeletionRequest, like: RequestState, now: datetime) -> RequestState:
-    return evolve(request.state, uid=like.uid or request.bound_uid, finished_at=now, reason=like.reason)
+def _uid_for(request: DeletionRequest, backup: Backup | Absent) -> str:
+    """The UID of the backup, where the request is for it or may be bound to it; empty where it is for another one."""
+    if not isinstance(backup, Backup):
+        return ""
+    return backup.meta.uid if request.bound_uid == backup.meta.uid or bind(request, backup) else ""
+
+
+def _backup_of(run: _Run) -> Backup | Absent:
+    """The backup that the request was working on; a re-created one of the same name is none of its business."""
+    same = isinstance(run.backup, Backup) and run.backup.meta.uid == run.request.state.uid
+    return run.backup if same else Absent()
+
+
+def _as_bound(request: DeletionRequest, uid: str) -> DeletionRequest:
+    labels = {BACKUP_NAME: label_safe(request.backup), BACKUP_UID: uid, **request.meta.labels}
+    return evolve(request, meta=evolve(request.meta, labels=labels))
+
+
+def _with_metadata(patch: Mapping[str, Any], more: Mapping[str, Any]) -> dict[str, Any]:
+    return {**patch, "metadata": {**patch["metadata"], **more.get("metadata", {})}}
+
+
+def _ended(request: DeletionRequest, uid: str, reason: str, now: datetime) -> RequestState:
+    """The state of a request that ends. What hands wrote into one that was never at work is not taken over.
+
+    Else a stage that nobody has reached would open the door for the next request.
+    """
+    state = request.state if request.phase is RequestPhase.IN_PROGRESS else RequestState()
+    return evolve(state, uid=uid, finished_at=now, next_attempt=None, reason=reason)
 
 
 def _pausing(request: DeletionRequest, now: datetime) -> datetime | None:
@@ -448,7 +523,14 @@ def _paused(request: DeletionRequest, until: datetime) -> Decision:
     errors = "; ".join(request.errors)
     reason = Reason.LOCKED if request.state.reason == Reason.LOCKED.value else Reason.RETRYING
     message = f"attempt {request.state.attempts} did not end it ({errors}); the next is at {format_instant(until)}"
-    return _decision(request, Verdict.DELETE, reason, message, standing=Standing.WAITING)
+    if reason is Reason.LOCKED:
+        message = f"waits for a lock to end ({errors}); it is asked again at {format_instant(until)}"
+    return _decision(request, _verdict(reason), reason, message, standing=Standing.WAITING)
+
+
+def _verdict(reason: Reason) -> Verdict:
+    """What is at work is deleted; what is locked is deferred, and stays."""
+    return Verdict.KEEP if reason is Reason.LOCKED else Verdict.DELETE
 
 
 def _queued(worker: DeletionRequest, waiting: Iterable[DeletionRequest]) -> tuple[Decision, ...]:
@@ -460,6 +542,14 @@ def _retry_message(retry: Retry, results: Iterable[StepResult]) -> str:
     waits = [message_of(r.outcome) for r in results if message_of(r.outcome)]
     why = "; ".join(retry.errors) or "; ".join(sorted(set(waits)))
     return f"comes back at {format_instant(retry.at)} after {retry.state.attempts} counted attempts: {why}"
+
+
+def _planned(admitted: Admitted, deletion: DeletionPlan) -> tuple[str, tuple[Step, ...]]:
+    """The sentence and the steps of a plan; those whose outcome is known already are told in the sentence."""
+    known = [result for stage in deletion.stages for result in stage.decided]
+    steps = (*(result.step for result in known), *(step for stage in deletion.stages for step in stage.steps))
+    faults = [f"error deleting {describe(result.step)}: {message_of(result.outcome)}" for result in known]
+    return "; ".join([admitted.message, *faults]), steps
 
 
 def _decision(

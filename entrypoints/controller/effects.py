@@ -7,7 +7,8 @@ one stuck provider takes only its own threads. Not guaranteed: an order within a
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterable, Mapping
+from collections import OrderedDict
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from functools import partial
 from typing import assert_never
@@ -77,6 +78,29 @@ class Pools:
             pool.shutdown(wait=True, cancel_futures=True)
 
 
+class Confirmed:
+    """Snapshots that this process has seen gone, by the backup that they were of.
+
+    A deletion that waits for something else comes back often; each look would ask for every snapshot again.
+    """
+
+    def __init__(self, limit: int = 100_000) -> None:
+        """Remember at most ``limit``."""
+        self._limit = limit
+        self._seen: OrderedDict[tuple[str, Step], None] = OrderedDict()
+        self._lock = threading.Lock()
+
+    def __contains__(self, item: tuple[str, Step]) -> bool:
+        return item in self._seen
+
+    def add(self, items: Iterable[tuple[str, Step]]) -> None:
+        """Remember these, unless they belong to no backup that is known."""
+        with self._lock:
+            self._seen.update((item, None) for item in items if item[0])
+            while len(self._seen) > self._limit:
+                self._seen.popitem(last=False)
+
+
 @frozen
 class Places:
     """The locations that steps name, as they were gathered."""
@@ -96,12 +120,25 @@ class Effects:
     pools: Pools
     stop: threading.Event = field(factory=threading.Event)
     dialect: Dialect = VELERO
+    confirmed: Confirmed = field(factory=Confirmed)
 
-    def run(self, stage: Stage, places: Places) -> tuple[StepResult, ...]:
-        """Carry out a stage's steps, and wait for all of them. Steps that a stop left untried have no result."""
-        if len(stage.steps) == 1:
-            return _kept([self._try(stage.steps[0], places)])
-        futures = [self.pools.submit(_lane(step), partial(self._try, step, places)) for step in stage.steps]
+    def run(self, stage: Stage, places: Places, *, scope: str = "") -> tuple[StepResult, ...]:
+        """Carry out a stage's steps, and wait for all of them. Steps that a stop left untried have no result.
+
+        ``scope`` is the UID of the backup: a snapshot of it that was seen gone is not asked for again.
+        """
+        known = [StepResult(step, AlreadyGone()) for step in stage.steps if (scope, step) in self.confirmed]
+        left = [step for step in stage.steps if (scope, step) not in self.confirmed]
+        results = self._carry_out(left, places)
+        self.confirmed.add(
+            (scope, r.step) for r in results if isinstance(r.step, DeleteSnapshot) and is_gone(r.outcome)
+        )
+        return (*known, *results)
+
+    def _carry_out(self, steps: Sequence[Step], places: Places) -> tuple[StepResult, ...]:
+        if len(steps) == 1:
+            return _kept([self._try(steps[0], places)])
+        futures = [self.pools.submit(_lane(step), partial(self._try, step, places)) for step in steps]
         return _kept([future.result() for future in futures])
 
     def _try(self, step: Step, places: Places) -> StepResult | None:

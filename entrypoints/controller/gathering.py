@@ -66,7 +66,7 @@ class BackupReader:
 
     def requests(self) -> tuple[DeletionRequest, ...]:
         """All deletion requests of the namespace."""
-        return tuple(self.dialect.deletion_request(r) for r in self._all(self.dialect.request_kind))
+        return tuple(self.dialect.deletion_request(r) for r in self._served(self.dialect.request_kind))
 
     def backup(self, name: str) -> Backup | Absent:
         """One backup, live."""
@@ -75,7 +75,7 @@ class BackupReader:
 
     def backups(self, *, metadata_only: bool = False) -> tuple[Backup, ...]:
         """All backups of the namespace, live. With ``metadata_only`` they know no spec and no status."""
-        found = self._all(self.dialect.backup_kind, metadata_only=metadata_only)
+        found = self._served(self.dialect.backup_kind, metadata_only=metadata_only)
         return tuple(self.dialect.backup(r) for r in found)
 
     def schedules(self) -> frozenset[ObjectRef]:
@@ -232,6 +232,15 @@ class BackupReader:
             return self.cluster.get(ObjectRef(kind.api_version, kind.kind, name, self.namespace))
         except NotFoundError:
             return Absent()
+
+    def _served(self, kind: ObjectKind, *, metadata_only: bool = False) -> tuple[Resource, ...]:
+        """All objects of a kind that must be there. Raises ``ContainerMissingError`` that names the way out."""
+        try:
+            return self.cluster.list(kind, namespace=self.namespace, metadata_only=metadata_only).items
+        except ContainerMissingError as fault:
+            raise ContainerMissingError(
+                f"{fault}: is Velero installed in this cluster? Without it, write backups: false"
+            ) from fault
 
     def _all(
         self, kind: ObjectKind, *, selector: str = "", everywhere: bool = False, metadata_only: bool = False

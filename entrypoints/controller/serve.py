@@ -26,6 +26,7 @@ from reprieve.entrypoints.controller.metrics import Metrics
 from reprieve.entrypoints.controller.probes import Probes
 from reprieve.entrypoints.controller.reflector import Reflector, Subject
 from reprieve.entrypoints.controller.runtime import Runtime, Source, Waker, Watch
+from reprieve.entrypoints.controller.telling import NAME as PROTECTION
 from reprieve.entrypoints.world import World
 
 log = structlog.get_logger()
@@ -64,7 +65,7 @@ def serve(
     probes = Probes(metrics, port)
     runtime = Runtime(built.lanes, source=_followers(world, stop), clock=clock, stop=stop, observe=metrics.observe)
     with probes.serving():
-        _check_served(world)
+        _check_served(built, world)
         _check_at_start(world)
         probes.ready()
         if world.local:
@@ -76,7 +77,7 @@ def serve(
         log.info("controllers stopped")
 
 
-def _check_served(world: World) -> None:
+def _check_served(built: Controllers, world: World) -> None:
     """Raise core errors when the API server cannot be asked, or does not serve what the controllers live by.
 
     Whoever waits without a word for a cluster that is not there, or for one without Velero, waits for ever.
@@ -84,14 +85,14 @@ def _check_served(world: World) -> None:
     if world.local:
         return
     world.cluster.scope(LEASE)
-    if isinstance(world.configuration.backups, BackupsOff):
+    if all(each.name == PROTECTION for each in built.reconcilers):
         return
     dialect = dialect_of(world.backups)
     try:
         for kind in (dialect.request_kind, dialect.backup_kind):
             world.cluster.scope(kind)
     except ContainerMissingError as fault:
-        way_out = f"is {dialect.name} installed in this cluster? `backups: false` in the configuration goes without it"
+        way_out = f"is {dialect.name} installed in this cluster? --controllers protection goes without it"
         raise ContainerMissingError(f"{fault}: {way_out}") from fault
 
 

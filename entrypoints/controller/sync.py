@@ -57,11 +57,12 @@ log = structlog.get_logger()
 
 
 class LastLooks:
-    """When locations were last looked at, as far as their ``lastSyncedTime`` does not tell."""
+    """When locations were last looked at, where ``lastSyncedTime`` does not tell, and what was said of them then."""
 
     def __init__(self) -> None:
         """Know of none."""
         self._looks: dict[StorageLocation, datetime] = {}
+        self._said: dict[str, frozenset[tuple[str, str]]] = {}
         self._lock = threading.Lock()
 
     def note(self, location: StorageLocation, now: datetime) -> None:
@@ -75,6 +76,17 @@ class LastLooks:
         with self._lock:
             times = [self._looks.get(_as_specified(location)), location.last_synced]
         return evolve(location, last_synced=max((each for each in times if each is not None), default=None))
+
+    def news(self, location: StorageLocation, decisions: tuple[Decision, ...]) -> list[Decision]:
+        """The decisions that were not made in the last pass as well."""
+        with self._lock:
+            before = self._said.get(location.name, frozenset())
+            self._said[location.name] = frozenset(map(_sentence, decisions))
+        return [decision for decision in decisions if _sentence(decision) not in before]
+
+
+def _sentence(decision: Decision) -> tuple[str, str]:
+    return (decision.ref.key, decision.message)
 
 
 def _as_specified(location: StorageLocation) -> StorageLocation:
@@ -130,9 +142,9 @@ class SyncReconciler:
 
     def _due(self, location: StorageLocation, *, now: datetime, apply: bool) -> Result:
         if not location.available:
-            log.warning("location not available", **self._fields(location))
             message = f"storage location {location.name} is not available: nothing is created or dropped for it"
             decision = self._of_location(location, Reason.LOCATION_UNAVAILABLE, message)
+            self._log(location, (decision,))
             return Result((decision,), again=self._next(location, now))
         sync = LocationSync(self.reader, self.effects, location, self.max_removals, self.stop)
         done = sync.run(now=now, apply=apply)
@@ -181,10 +193,15 @@ class SyncReconciler:
         told = [_told(each, apply=apply) for each in done.answered if _is_news(each.answer)]
         finished = [_told_finished(each, apply=apply) for each in done.finished]
         decisions = (*self._whole(location, done), *finished, *told)
-        for decision in decisions:
-            level = log.warning if decision.standing is not Standing.SETTLED or not decision.steps else log.info
-            level(decision.message, **self._fields(location), backup=decision.ref.name, reason=decision.reason.value)
+        self._log(location, decisions)
         return decisions
+
+    def _log(self, location: StorageLocation, decisions: tuple[Decision, ...]) -> None:
+        """Log what was not said in the last pass too: a directory without metadata is no news every minute."""
+        for decision in self.looks.news(location, decisions):
+            said = {"reason": decision.reason.value, "message": decision.message}
+            level = log.info if decision.steps and decision.standing is Standing.SETTLED else log.warning
+            level("sync decided", **self._fields(location), object=decision.ref.key, **said)
 
     def _whole(self, location: StorageLocation, done: Pass) -> list[Decision]:
         """What there is to say of the location as a whole."""

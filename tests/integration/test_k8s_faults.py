@@ -1,9 +1,11 @@
 """The Kubernetes adapter against a server that misbehaves: each fault is an error of ours or an outcome."""
 
+import json
 import threading
 from datetime import timedelta
 
 import pytest
+import yaml
 from kubernetes.client import Configuration
 
 from reprieve.adapters.k8s.client import connect, connect_to

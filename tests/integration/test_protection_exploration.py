@@ -11,10 +11,11 @@ can be read. Worlds are compared by value, and each is looked at once for each p
    without.
 2. From each of them, the process dies after each single effect and a new one begins, again and again, to the end.
 3. One concurrent event (``EVENTS``) between any two calls of the process, reads included, so that what it read before
-   is behind the world; then it goes on, or dies after any of its effects, to the end. From all starts without another
-   party's finalizer and without foreign markers and verb annotations (no event changes those), and from everything
-   that 2. leads to from there; with the shield; policies Delete/Orphan and Orphan/Delete, which give each of asked and
-   not asked both verbs. An event before a read that it does not change is left out: it is the same event later.
+   is behind the world; then it ends its pass, or dies after any of its effects, and new ones go on to the end. From all
+   starts without another party's finalizer, foreign markers and verb annotations (no event changes those), and from
+   everything that 2. leads to from there; with the shield; policies Delete/Orphan and Orphan/Delete, which give each of
+   asked and not asked both verbs. An event before a read that it does not change is left out: it is the same event
+   later.
 
 What holds in each of them, judged at every write by what was written, read and asked (``Judge``, written from the
 invariants and not from the table), and by the world at rest (``check_rest``): invariants 1, 2, 3, 5, 6, 7 and 8.
@@ -472,7 +473,8 @@ class Search:
         process = Process(self.lab, policy, **circumstances)
         entry = databases(policy.on_request.value, policy.otherwise.value, allow=policy.allow_delete_by_annotation)
         reconciler = ProtectionReconciler(process, [entry], events=MemoryEvents(), clock=lambda: 0.0)
-        for key in reconciler.keys():
+        keys = reconciler.keys()
+        for key in keys:
             try:
                 reconciler.reconcile(key, now=NOW)
             except ReprieveError:

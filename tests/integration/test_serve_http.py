@@ -5,20 +5,25 @@ import urllib.request
 from datetime import UTC, datetime, timedelta
 
 import pytest
+from kubernetes.client import Configuration as ClientConfiguration
 
-from reprieve.adapters.k8s.lease import LEASE, Held, Terms, lease_holder
+from reprieve.adapters.k8s.client import connect_to
+from reprieve.adapters.k8s.lease import LEASE, Free, Held, Terms, lease_holder
 from reprieve.adapters.local import MemoryEvents, MemoryObjectStores, MemorySnapshotStores
+from reprieve.adapters.local.store import ClusterStore
 from reprieve.core.errors import ContainerMissingError, DeniedError, UnavailableError
 from reprieve.core.objects import ObjectKind
 from reprieve.core.ports import SnapshotInfo
-from reprieve.entrypoints.configuration import BackupsOff, Configuration
+from reprieve.entrypoints.configuration import Configuration, ProtectionEntry
 from reprieve.entrypoints.controller import serve as serving
 from reprieve.entrypoints.controller.build import build_controllers
 from reprieve.entrypoints.controller.leftovers import check_at_start
 from reprieve.entrypoints.controller.metrics import Metrics
 from reprieve.entrypoints.controller.probes import Probes
 from reprieve.entrypoints.world import World
-from tests.integration.apiserver import refusal, times
+from tests.integration.apiserver import ApiServer, refusal, times
+from tests.integration.conftest import NOW
+from tests.integration.conftest import served as kind_served
 
 PATIENCE = 60
 TERMS = Terms(duration=timedelta(seconds=3), deadline=timedelta(seconds=2), retry=timedelta(milliseconds=100))
@@ -114,13 +119,14 @@ def _has_lease(cluster):
     return any(True for _ in events)
 
 
-def served(cluster, *, configuration=None, port=0):
+def served(cluster, *, names=(), port=0):
     """One start of the controllers, which is stopped at once should it succeed."""
     stop = threading.Event()
+    entry = ProtectionEntry(ObjectKind("example.com/v1", "Database"), on_request="Orphan", otherwise="Orphan")
     world = World(
-        configuration or Configuration(), cluster, MemoryObjectStores({}), MemorySnapshotStores(), MemoryEvents()
+        Configuration(protection=(entry,)), cluster, MemoryObjectStores({}), MemorySnapshotStores(), MemoryEvents()
     )
-    built = build_controllers(world, names=[], stop=stop)
+    built = build_controllers(world, names=names, stop=stop)
     stop.set()
     try:
         serving.serve(built, world, stop=stop, clock=lambda: datetime.now(UTC), terms=TERMS, port=port)
@@ -128,19 +134,26 @@ def served(cluster, *, configuration=None, port=0):
         built.close()
 
 
-def test_a_start_without_velero_says_so(api, store, cluster):
+@pytest.fixture
+def without_velero():
+    """An API server that serves leases, and nothing of Velero's."""
+    store = ClusterStore(now=lambda: datetime.now(UTC), kinds=[kind_served("coordination.k8s.io/v1/Lease")])
+    with ApiServer(store) as server:
+        cluster = connect_to(ClientConfiguration(host=server.url))
+        yield cluster
+        cluster.close()
+
+
+def test_a_start_without_velero_says_so(without_velero):
     """Velero was not installed: the controller stood by for ever, ready, without a word."""
-    store.unregister(REQUEST)
-
-    with pytest.raises(ContainerMissingError, match="DeleteBackupRequest.*is velero installed in this cluster"):
-        served(cluster)
-    assert api.writes() == []
+    with pytest.raises(ContainerMissingError, match=r"DeleteBackupRequest.*is velero installed in this cluster"):
+        served(without_velero)
+    assert without_velero.list(LEASE).items == ()
 
 
-def test_a_start_without_velero_is_fine_without_backups(store, cluster):
-    store.unregister(REQUEST)
-    served(cluster, configuration=Configuration(backups=BackupsOff()))
-    assert store.list(LEASE).items == ()
+def test_a_start_without_velero_is_fine_for_protection_alone(without_velero):
+    served(without_velero, names=["protection"])
+    assert isinstance(lease_holder(without_velero, namespace="velero", name=serving.LEASE_NAME, now=NOW), Free)
 
 
 @pytest.mark.parametrize(

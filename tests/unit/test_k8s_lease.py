@@ -261,8 +261,8 @@ def test_a_candidate_says_once_why_it_waits(world):
     run(world, second, go_on)
 
     assert world.log == [
-        "waiting: one holds the lease velero/reprieve-controller",
-        "waiting: the lease velero/reprieve-controller cannot be renewed: no right",
+        "waiting: one holds the lease velero/reprieve",
+        "waiting: the lease velero/reprieve cannot be renewed: no right",
         "stop",
     ]
 

@@ -7,12 +7,14 @@ import threading
 from datetime import timedelta
 
 import pytest
+from attrs import evolve
 from hypothesis import given
 from hypothesis import strategies as st
 
 from reprieve.adapters.cloud.breaker import REST
 from reprieve.adapters.cloud.rate import (
     BACKOFF,
+    HEADROOM,
     LONGEST_BACKOFF,
     PATIENCE,
     WINDOW,
@@ -61,11 +63,13 @@ def bucket(*, rate: float = 50.0, passed: int = 0, refused: int = 0) -> Bucket:
         pytest.param(0, 0, 50.0, id="nothing was called: as before"),
         pytest.param(40, 0, 62.5, id="nothing was refused: a quarter more"),
         pytest.param(20, 10, 48.5, id="a third was refused: a little less"),
-        pytest.param(20, 20, 24.0, id="half was refused: a fifth above what was let through"),
+        pytest.param(36, 9, 45.0 + 3.5, id="a fifth was refused, within a rate that is not used up: a little less"),
+        pytest.param(40, 10, 50.0, id="a fifth was refused: as before"),
+        pytest.param(10, 30, 12.5, id="more than half was refused: a quarter above what was let through"),
         pytest.param(0, 40, 0.0, id="everything was refused: nothing, the floor then holds"),
-        pytest.param(60, 40, 48.5, id="never faster after a refusal"),
+        pytest.param(60, 40, 50.0, id="never faster after a refusal"),
         pytest.param(0, 3, 25.0, id="three calls are not enough to stop: half of it"),
-        pytest.param(4, 4, 25.0, id="few calls, many of them refused: half of it"),
+        pytest.param(2, 6, 25.0, id="few calls, many of them refused: half of it"),
     ],
 )
 def test_the_rate_follows_what_was_let_through(passed, refused, expected):
@@ -97,9 +101,9 @@ def test_a_shorter_pause_does_not_cut_a_longer_one():
 
 def test_a_rest_is_not_taken_for_a_slow_window():
     """A refusal, then ten minutes of silence: the calls of half a second ago are not spread over ten minutes."""
-    state = bucket(rate=50.0, passed=30, refused=30)
+    state = bucket(rate=50.0, passed=30, refused=40)
 
-    assert take(state, PACE, 600.0)[0].rate == pytest.approx(1.2 * 30 / (2 * WINDOW))
+    assert take(state, PACE, 600.0)[0].rate == pytest.approx(HEADROOM * 30 / (2 * WINDOW))
 
 
 def test_the_burst_is_spent_when_the_rate_drops():
@@ -155,7 +159,17 @@ def test_never_more_calls_start_than_the_ceiling_allows(gaps):
 
 @given(st.floats(1, 100), st.integers(0, 100), st.integers(1, 100), st.floats(0.5, 1.0))
 def test_a_refusal_never_makes_it_faster(rate, passed, refused, seconds):
-    assert next_rate(bucket(rate=rate, passed=passed, refused=refused), seconds) < rate
+    assert next_rate(bucket(rate=rate, passed=passed, refused=refused), seconds) <= rate
+
+
+@given(st.floats(10, 100), st.integers(1, 10))
+def test_a_constant_share_of_refusals_does_not_slow_down_for_ever(rate, windows):
+    """A fifth of the answers is a refusal, whatever the rate."""
+    state = bucket(rate=rate)
+    for _ in range(windows):
+        state = bucket(rate=next_rate(evolve(state, passed=round(0.8 * rate), refused=round(0.2 * rate)), 1.0))
+
+    assert state.rate >= rate * 0.9
 
 
 def test_it_recovers_to_the_ceiling():
@@ -334,6 +348,25 @@ def test_the_patience_is_for_all_tries_together():
         assert clock.now - begun <= 10 + LONGEST_BACKOFF
 
     assert {type(outcome) for outcome in outcomes} <= {Retryable, Pending}
+
+
+def test_nobody_waits_for_a_provider_that_lets_nothing_through():
+    """A provider that is down refuses quickly: a thousand calls must not wait for a turn each."""
+    clock, calls = Clock(), []
+    shared = limiter(clock, pace=Pace())
+
+    def refused() -> Outcome:
+        calls.append(1)
+        clock.now += 0.01
+        return Retryable(message="connection refused")
+
+    outcomes = [shared.call(refused) for _ in range(1_000)]
+
+    assert clock.now < 10
+    assert len(calls) < 100
+    assert {type(outcome) for outcome in outcomes} == {Retryable, Pending}
+    clock.now += 60
+    assert [shared.call(Done) for _ in range(10)] == [Done()] * 10
 
 
 def test_a_pause_within_the_patience_is_waited_for():

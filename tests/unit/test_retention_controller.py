@@ -1,6 +1,7 @@
 """The retention controller over a cluster and buckets in memory: requests that are filed, and those that are not."""
 
 import json
+import threading
 from collections import Counter
 from datetime import timedelta
 
@@ -13,6 +14,7 @@ from reprieve.core.reasons import Reason
 from reprieve.core.values import format_instant
 from reprieve.entrypoints.configuration import DeletionSettings, RetentionSettings
 from reprieve.entrypoints.controller.decisions import Standing
+from reprieve.entrypoints.controller.runtime import Runtime
 from tests.unit.overtime import DAY, HOUR, NOW, Namespace, files_of, location, made, record, told
 
 EXPIRED = NOW - HOUR
@@ -82,6 +84,24 @@ def test_the_resync_of_the_controller_is_its_interval():
     (lane,) = ns.build("retention").lanes
     assert lane.resync == 2 * HOUR
     assert lane.reconciler.keys() == ["velero"]
+
+
+def test_the_runtime_resyncs_a_lane_as_often_as_it_asks_for():
+    """A lane without a wish of its own has the runtime's."""
+
+    class Stop(threading.Event):
+        """Stops at the first wait, and tells how long it would have been."""
+
+        def wait(self, timeout=None):
+            waits.append(timeout)
+            self.set()
+            return True
+
+    waits = []
+    for lane in namespace(retention=RetentionSettings(interval=2 * HOUR)).build("retention", "deletion").lanes:
+        runtime = Runtime([lane], source=lambda *_: None, clock=lambda: NOW, stop=Stop(), resync=HOUR)
+        runtime._keep_resyncing(lane)
+    assert waits == [7200.0, 3600.0]
 
 
 def test_a_request_is_worked_on_in_the_same_run():
