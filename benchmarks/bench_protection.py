@@ -35,7 +35,7 @@ FACTOR = 2.0
 
 @frozen
 class Measured:
-    """Seconds of processor time for so many owners, the bytes that the process grew by, and the calls to the cluster."""
+    """Seconds of processor time for so many owners, the bytes that the process grew by, the calls to the cluster."""
 
     owners: int
     seconds: float

@@ -15,7 +15,7 @@ from typing import Any
 
 from attrs import frozen
 
-from reprieve.core.objects import mapping, strings
+from reprieve.core.objects import texts
 from reprieve.core.values import format_instant, parse_instant
 
 HOLD = "reprieve.dev/hold"
@@ -75,6 +75,6 @@ def hold_document(annotations: Mapping[str, str]) -> dict[str, str]:
 
 def hold_from_document(document: Any) -> Mapping[str, str]:
     """Read a mirrored hold as annotations. A document of any other shape holds, and says so."""
-    found = strings(mapping(document))
+    found = texts(document)
     kept = {key: found[key] for key in (HOLD, HOLD_UNTIL) if key in found}
     return kept or {HOLD: f"{HOLD_FILE} is there but names no hold"}

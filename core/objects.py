@@ -8,6 +8,7 @@ and the like); they are dropped.
 from __future__ import annotations
 
 import hashlib
+import json
 import re
 from collections.abc import Mapping
 from datetime import datetime
@@ -165,6 +166,19 @@ def strings(data: object) -> dict[str, str]:
     return {k: v for k, v in entries.items() if isinstance(k, str) and isinstance(v, str)}
 
 
+def texts(data: object) -> dict[str, str]:
+    """The entries of labels or annotations. A value that is no text (``hold: 4711``, unquoted) counts as its text.
+
+    No API server stores such a value, but a file or a document in a bucket can have it, and nothing may get lost.
+    """
+    entries: Mapping[Any, Any] = mapping(data)
+    return {k: v if isinstance(v, str) else _scalar(v) for k, v in entries.items() if isinstance(k, str)}
+
+
+def _scalar(value: object) -> str:
+    return "" if value is None else json.dumps(value, sort_keys=True, default=str)
+
+
 def text(data: object) -> str:
     """``data`` when it is a string, else an empty one."""
     return data if isinstance(data, str) else ""
@@ -195,8 +209,8 @@ def meta_from_json(data: Mapping[str, Any]) -> ObjectMeta:
         created=parse_instant(data.get("creationTimestamp")),
         deleted=parse_instant(data.get("deletionTimestamp")),
         finalizers=[f for f in finalizers if isinstance(f, str)] if isinstance(finalizers, list) else [],
-        labels=strings(data.get("labels")),
-        annotations=strings(data.get("annotations")),
+        labels=texts(data.get("labels")),
+        annotations=texts(data.get("annotations")),
         owners=[owner_from_json(o) for o in owners if isinstance(o, Mapping)] if isinstance(owners, list) else [],
     )
 

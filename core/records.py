@@ -28,7 +28,7 @@ from reprieve.core.backups import (
     Layout,
 )
 from reprieve.core.holds import HOLD, HOLD_UNTIL
-from reprieve.core.objects import ObjectKind, ObjectRef, label_safe, mapping, strings, text
+from reprieve.core.objects import ObjectKind, ObjectRef, label_safe, mapping, text, texts
 from reprieve.core.steps import CreateRecord
 from reprieve.core.values import as_set
 
@@ -68,8 +68,8 @@ def backup_record(
     """
     meta = mapping(document.get("metadata"))
     left = _BOOKKEEPING | (_HOLD if hold else set())
-    stored = {key: value for key, value in strings(meta.get("annotations")).items() if key not in left}
-    labels = {key: value for key, value in strings(meta.get("labels")).items() if key not in _BOOKKEEPING}
+    stored = {key: value for key, value in texts(meta.get("annotations")).items() if key not in left}
+    labels = {key: value for key, value in texts(meta.get("labels")).items() if key not in _BOOKKEEPING}
     manifest = _manifest(document, home, home.kind.kind)
     manifest["metadata"] |= _present(
         labels=labels | ({STORAGE_LOCATION: label_safe(home.location)} if home.layout.located else {}),
@@ -98,12 +98,12 @@ def _is_schedule(reference: Mapping[str, Any], home: RecordHome) -> bool:
 def volume_record(document: Mapping[str, Any], home: RecordHome, owner: Backup) -> CreateRecord:
     """The step that creates a stored pod volume backup here, owned by the record that it came with."""
     meta = mapping(document.get("metadata"))
-    labels = strings(meta.get("labels"))
+    labels = texts(meta.get("labels"))
     owners = [each for each in _entries(meta.get("ownerReferences")) if _is_owner(each, owner)]
     manifest = _manifest(document, home, "PodVolumeBackup")
     manifest["metadata"] |= _present(
         labels=labels | ({BACKUP_UID: owner.meta.uid} if BACKUP_UID in labels else {}),
-        annotations=strings(meta.get("annotations")),
+        annotations=texts(meta.get("annotations")),
         ownerReferences=[{**each, "uid": owner.meta.uid} for each in owners],
     )
     manifest["spec"] = {**mapping(document.get("spec")), "backupStorageLocation": home.location}
@@ -113,7 +113,7 @@ def volume_record(document: Mapping[str, Any], home: RecordHome, owner: Backup) 
 
 def belongs_to(document: Mapping[str, Any], backup: Backup) -> bool:
     """Whether a stored pod volume backup says that it is this backup's: by its label, where it has one."""
-    labels = strings(mapping(document.get("metadata")).get("labels"))
+    labels = texts(mapping(document.get("metadata")).get("labels"))
     return labels.get(BACKUP_NAME, label_safe(backup.name)) == label_safe(backup.name)
 
 

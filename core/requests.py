@@ -526,6 +526,17 @@ def _check_lists(facts: DeletionFacts, backup: Backup, inventory: Inventory) -> 
             f"the record says that {backup.snapshots_completed} native and {backup.csi_snapshots_completed} CSI "
             f"snapshots were completed, but {absent[0]} is not in the bucket: without the list they would be leaked",
         )
+    return _check_csi(backup, inventory)
+
+
+def _check_csi(backup: Backup, inventory: Inventory) -> Refused | None:
+    """CSI snapshots that a list names are refused before this; a list that has lost them all must not hide them."""
+    if backup.csi_snapshots_completed and not any(isinstance(item, CsiContent) for item in inventory.items):
+        return Refused(
+            Reason.LIST_MISSING,
+            f"the record says that {backup.csi_snapshots_completed} CSI snapshots were completed, but no list names "
+            "them: they would be leaked",
+        )
     return None
 
 

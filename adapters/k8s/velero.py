@@ -106,9 +106,11 @@ def snapshot_location(resource: Resource) -> SnapshotLocation:
 
 
 def _credential(spec: Mapping[str, Any]) -> SecretKey | NoSecret:
-    named = mapping(spec.get("credential"))
-    name, key = text(named.get("name")), text(named.get("key"))
-    return SecretKey(name, key) if name else NoSecret()
+    """The Secret that a location names. One that cannot be read is no reason to work with another account's rights."""
+    if spec.get("credential") is None:
+        return NoSecret()
+    named = mapping(spec["credential"])
+    return SecretKey(text(named.get("name")), text(named.get("key")))
 
 
 def restore(resource: Resource) -> Restore:

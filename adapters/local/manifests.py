@@ -252,6 +252,21 @@ def _check(path: Path, obj: Json, number: int, line: int, *, prefix: str = "") -
     if namespace is not None and not isinstance(namespace, str):
         what = f"a {_name(namespace)} instead of a string"
         raise FolderError(path, what, way_out="put it in quotes", document=number, field=f"{prefix}metadata.namespace")
+    for section in ("labels", "annotations"):
+        _check_texts(path, meta, number, section, prefix=prefix)
+
+
+def _check_texts(path: Path, meta: object, number: int, section: str, *, prefix: str) -> None:
+    """Refuse what no API server would store: an unquoted ``hold: 4711`` must not get lost. Raises ``FolderError``."""
+    entries = meta.get(section) if isinstance(meta, dict) else None
+    where = f"{prefix}metadata.{section}"
+    if entries is not None and not isinstance(entries, dict):
+        what = f"a {_name(entries)} instead of a mapping"
+        raise FolderError(path, what, way_out=_HAND, document=number, field=where)
+    for key, value in (entries or {}).items():
+        if not isinstance(key, str) or not isinstance(value, str):
+            what = f"a {_name(key if not isinstance(key, str) else value)} instead of a string"
+            raise FolderError(path, what, way_out="put it in quotes", document=number, field=f"{where}.{key}")
 
 
 def _outside(content: str, whole: Span, inner: Span) -> tuple[str, str]:

@@ -24,6 +24,6 @@ def configure_logging(level: str) -> None:
     structlog.configure(
         processors=common + (people if terminal else machines),
         wrapper_class=structlog.make_filtering_bound_logger(logging.getLevelNamesMapping()[level.upper()]),
-        logger_factory=structlog.PrintLoggerFactory(file=sys.stderr),
+        logger_factory=lambda *_: structlog.PrintLogger(sys.stderr),  # the one of the moment, as it may be replaced
         cache_logger_on_first_use=False,
     )

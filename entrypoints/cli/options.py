@@ -18,6 +18,7 @@ from reprieve.entrypoints.configuration import BackupsOff
 from reprieve.entrypoints.world import World
 
 F = TypeVar("F", bound=Callable[..., Any])
+FOLDER_PARTS = ("cluster", "buckets", "snapshots.yaml", "reprieve.yaml")
 FIRST_YEAR, LAST_YEAR = 1970, 9000  # whatever is added to such a time is a time still
 
 
@@ -59,6 +60,7 @@ class Target:
         from reprieve.entrypoints import bootstrap
 
         if self.local is not None:
+            _note_an_odd_folder(self.local)
             opened = bootstrap.open_local(
                 self.local,
                 config=self.config,
@@ -77,6 +79,12 @@ class Target:
             return world
         backups = attrs.evolve(backups, namespace=self.namespace)
         return attrs.evolve(world, configuration=attrs.evolve(world.configuration, backups=backups))
+
+
+def _note_an_odd_folder(folder: Path) -> None:
+    """Say so when a folder has nothing that belongs to a cluster in a folder: likely it is the wrong one."""
+    if not any((folder / name).exists() for name in FOLDER_PARTS):
+        click.echo(f"reprieve: note: {folder} has none of {', '.join(FOLDER_PARTS)}: it is an empty cluster", err=True)
 
 
 def target_options(command: F) -> F:

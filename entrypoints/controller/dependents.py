@@ -163,7 +163,12 @@ class DependentReader:
                 found += self.lists.concerning(each, owner.uid, since=0)
             except ContainerMissingError:
                 continue
-        return tuple(self._present(owner, each) for each in found if refers_to(each.meta, owner.uid))
+        lost = [each for each in found if refers_to(each.meta, owner.uid) and self._looks_for(kind, owner, each)]
+        return tuple(self._present(owner, each) for each in lost)
+
+    def _looks_for(self, kind: ProtectedKind, owner: ObjectRef, dependent: Resource) -> bool:
+        """Whether a dependent's reference leads to the very place where the owner was not found, and to no other."""
+        return (place_of(self._cluster, kind.owner, dependent.meta.namespace) or "") == owner.namespace
 
     def scanned(self, kind: ProtectedKind) -> tuple[ObjectKind, ...]:
         """The kinds of dependents that are looked through for references to owners that vanished."""

@@ -10,13 +10,13 @@ import threading
 from collections import OrderedDict
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
-from functools import partial
-from typing import assert_never
+from functools import cache, partial
+from typing import Protocol, assert_never
 
-from attrs import field, frozen
+from attrs import evolve, field, frozen
 
 from reprieve.adapters.k8s.dialect import VELERO, Dialect
-from reprieve.core.backups import SnapshotLocation, StorageLocation
+from reprieve.core.backups import NoSecret, SecretKey, SnapshotLocation, StorageLocation
 from reprieve.core.errors import ReprieveError
 from reprieve.core.outcomes import (
     AlreadyGone,
@@ -51,7 +51,6 @@ from reprieve.core.steps import (
     WriteHoldFile,
     merge_patch,
 )
-from reprieve.entrypoints.controller.secrets import Secrets
 
 CHUNK = 1000
 
@@ -101,6 +100,26 @@ class Confirmed:
                 self._seen.popitem(last=False)
 
 
+class Credentials(Protocol):
+    """Where the credentials that locations name are read."""
+
+    def read(self, credential: SecretKey | NoSecret) -> bytes | None:
+        """The bytes of a credential; None where the default chain applies. Raises core errors."""
+        ...
+
+
+class _ReadOnce:
+    """Remembers what was read; a read that failed is asked for again."""
+
+    def __init__(self, credentials: Credentials) -> None:
+        self._read = cache(credentials.read)
+        self._lock = threading.Lock()
+
+    def read(self, credential: SecretKey | NoSecret) -> bytes | None:
+        with self._lock:
+            return self._read(credential)
+
+
 @frozen
 class Places:
     """The locations that steps name, as they were gathered."""
@@ -116,7 +135,7 @@ class Effects:
     cluster: Cluster
     object_stores: ObjectStores
     snapshot_stores: SnapshotStores
-    secrets: Secrets
+    secrets: Credentials
     pools: Pools
     stop: threading.Event = field(factory=threading.Event)
     dialect: Dialect = VELERO
@@ -125,17 +144,19 @@ class Effects:
     def run(self, stage: Stage, places: Places, *, scope: str = "") -> tuple[StepResult, ...]:
         """Carry out a stage's steps, and wait for all of them. Steps that a stop left untried have no result.
 
-        ``scope`` is the UID of the backup: a snapshot of it that was seen gone is not asked for again.
+        ``scope`` is the UID of the backup: a snapshot of it that was seen gone is not asked for again. A credential is
+        read once a stage, not once a step.
         """
         known = [StepResult(step, AlreadyGone()) for step in stage.steps if (scope, step) in self.confirmed]
         left = [step for step in stage.steps if (scope, step) not in self.confirmed]
-        results = self._carry_out(left, places)
+        results = evolve(self, secrets=_ReadOnce(self.secrets)).carry_out(left, places)
         self.confirmed.add(
             (scope, r.step) for r in results if isinstance(r.step, DeleteSnapshot) and is_gone(r.outcome)
         )
         return (*known, *results)
 
-    def _carry_out(self, steps: Sequence[Step], places: Places) -> tuple[StepResult, ...]:
+    def carry_out(self, steps: Sequence[Step], places: Places) -> tuple[StepResult, ...]:
+        """Carry out steps, whatever was seen gone before."""
         if len(steps) == 1:
             return _kept([self._try(steps[0], places)])
         futures = [self.pools.submit(_lane(step), partial(self._try, step, places)) for step in steps]

@@ -14,7 +14,7 @@ from attrs import frozen
 
 from reprieve.core.backups import NoSecret, SecretKey
 from reprieve.core.errors import ContainerMissingError, DeniedError, NotFoundError
-from reprieve.core.objects import ObjectRef, text
+from reprieve.core.objects import ObjectRef, is_object_name, text
 from reprieve.core.ports import Cluster
 
 
@@ -34,6 +34,8 @@ class Secrets:
                 return self._key(name, key)
 
     def _key(self, name: str, key: str) -> bytes:
+        if not is_object_name(name) or not key:
+            raise DeniedError(f"a location's credential must name a Secret and a key, it names {name!r} and {key!r}")
         where = f"Secret {self.namespace}/{name}"
         try:
             secret = self.cluster.get(ObjectRef("v1", "Secret", name, self.namespace))
@@ -41,10 +43,10 @@ class Secrets:
             raise DeniedError(f"{where} is not there, but a location names it as its credential: create it") from fault
         plain = text(secret.section("stringData").get(key))
         encoded = secret.section("data").get(key)
-        if plain or not isinstance(encoded, str):
+        if plain or not isinstance(encoded, str) or not encoded.strip():
             return self._plain(plain, where, key)
         try:
-            return base64.b64decode(encoded, validate=False)
+            return base64.b64decode("".join(encoded.split()), validate=True)
         except (binascii.Error, ValueError) as fault:
             raise DeniedError(f"{where}: key {key} is not base64: {fault}") from fault
 

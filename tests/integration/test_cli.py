@@ -715,3 +715,10 @@ def test_the_walk_through_the_commands_is_as_the_readme_shows_it(tmp_path, capsy
         heard = iter(same(line) for line in (said.err + said.out).replace("(Y/N)? ", "(Y/N)? y\n").splitlines())
         for line in map(same, lines):
             assert line in {"", "…"} or line in heard, f"reprieve {command}: {line}"
+
+
+def test_the_wrong_folder_is_noted(folder, tmp_path):
+    """``--local .`` in some folder: "nothing to decide" alone would look as if all was well."""
+    (tmp_path / "elsewhere").mkdir()
+    said = folder.run("plan", "--local", tmp_path / "elsewhere", local=False)
+    assert (said.code, "it is an empty cluster" in said.err) == (0, True)

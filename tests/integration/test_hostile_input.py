@@ -96,7 +96,6 @@ def test_a_record_with_a_name_that_no_backup_has_is_left_alone(folder, name):
     "parts",
     [
         pytest.param({"metadata": {"labels": None}}, id="labels-null"),
-        pytest.param({"metadata": {"annotations": ["a"]}}, id="annotations-a-list"),
         pytest.param({"status": "InProgress"}, id="status-a-text"),
         pytest.param({"status": {"phase": ["New"]}}, id="phase-a-list"),
         pytest.param({"status": {"phase": "Weird", "errors": "none"}}, id="phase-unknown"),
@@ -246,6 +245,29 @@ def test_a_location_that_leads_elsewhere_is_not_followed(folder, bucket, prefix)
     assert "primary cannot be read" in refused(folder, "ask", "LocationUnavailable")
 
 
+@pytest.mark.parametrize(
+    "credential",
+    [
+        pytest.param({}, id="empty"),
+        pytest.param("cloud-credentials", id="a-text"),
+        pytest.param({"name": 5, "key": "cloud"}, id="a-number-for-a-name"),
+        pytest.param({"name": "cloud-credentials"}, id="no-key"),
+        pytest.param({"name": "../x", "key": "cloud"}, id="a-path"),
+        pytest.param({"name": "garbled", "key": "cloud"}, id="not-base64"),
+        pytest.param({"name": "garbled", "key": "empty"}, id="an-empty-key"),
+        pytest.param({"name": "nosuch", "key": "cloud"}, id="no-secret"),
+    ],
+)
+def test_a_credential_that_cannot_be_read_is_not_passed_over(folder, credential):
+    """With the default account instead, snapshots of the right one are "not found", and not found counts as deleted."""
+    place = location()
+    place["spec"]["credential"] = credential
+    folder.put(place, snapshot_location(), file="locations.yaml")
+    secret = {**thing("Secret", "garbled", data={"cloud": "!!!", "empty": ""}), "apiVersion": "v1"}
+    folder.put(request("ask"), secret)
+    assert "primary cannot be read" in refused(folder, "ask", "LocationUnavailable")
+
+
 # What lies in the bucket
 
 LISTS = [
@@ -383,6 +405,24 @@ def test_an_odd_snapshot_id_is_shown_and_harms_nothing(folder, odd, output):
         pytest.param("x.yaml", b"apiVersion: v1\nkind: X\nmetadata: [a]\n", "metadata.name", id="metadata-a-list"),
         pytest.param("x.yaml", b"!!python/object/apply:os.abort []\n", "tag", id="a-tag-that-would-run-code"),
         pytest.param("x.yaml", b"[" * 20_000, "nest", id="deep"),
+        pytest.param(
+            "x.yaml",
+            b"apiVersion: v1\nkind: X\nmetadata: {name: x, annotations: {reprieve.dev/hold: 4711}}\n",
+            "metadata.annotations.reprieve.dev/hold: a number instead of a string; put it in quotes",
+            id="a-hold-without-quotes",
+        ),
+        pytest.param(
+            "x.yaml",
+            b"apiVersion: v1\nkind: X\nmetadata: {name: x, labels: {velero.io/backup-uid: true}}\n",
+            "metadata.labels.velero.io/backup-uid: a boolean instead of a string; put it in quotes",
+            id="a-label-without-quotes",
+        ),
+        pytest.param(
+            "x.yaml",
+            b"apiVersion: v1\nkind: X\nmetadata: {name: x, annotations: [hold]}\n",
+            "metadata.annotations: a list instead of a mapping",
+            id="annotations-a-list",
+        ),
     ],
 )
 def test_a_file_that_is_no_dump_of_objects_stops_everything(folder, name, content, said):

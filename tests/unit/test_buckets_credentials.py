@@ -1,6 +1,7 @@
 """Credentials for object storage: what is read out of a Secret, and that nothing else is mixed in."""
 
 import json
+import os
 from datetime import UTC, datetime, timedelta
 from types import SimpleNamespace
 
@@ -28,9 +29,12 @@ def location(**config):
 
 
 @pytest.fixture(autouse=True)
-def environment(monkeypatch):
-    for name in ("AWS_REGION", "AWS_DEFAULT_REGION", "AWS_PROFILE"):
-        monkeypatch.delenv(name, raising=False)
+def environment(monkeypatch, tmp_path):
+    """Nothing of this machine's: neither its variables nor its files."""
+    for name in [name for name in os.environ if name.startswith(("AWS_", "AZURE_", "GOOGLE_"))]:
+        monkeypatch.delenv(name)
+    for name in ("AWS_CONFIG_FILE", "AWS_SHARED_CREDENTIALS_FILE"):
+        monkeypatch.setenv(name, str(tmp_path / "none"))
     monkeypatch.setenv("AWS_ACCESS_KEY_ID", "AKIENVIRONMENT")
     monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", SECRET)
     monkeypatch.setenv("AWS_SESSION_TOKEN", "of the environment")
@@ -67,8 +71,6 @@ def test_no_credentials_show_at_the_first_use(monkeypatch, tmp_path):
     for name in ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY", "AWS_SESSION_TOKEN"):
         monkeypatch.delenv(name)
     monkeypatch.setenv("HOME", str(tmp_path))
-    monkeypatch.setenv("AWS_SHARED_CREDENTIALS_FILE", str(tmp_path / "none"))
-    monkeypatch.setenv("AWS_CONFIG_FILE", str(tmp_path / "none"))
     found, _ = credentials.aws_credential(location(), None)
     with pytest.raises(DeniedError, match="none found"):
         found.provider()

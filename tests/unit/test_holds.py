@@ -17,6 +17,7 @@ from reprieve.core.holds import (
     hold_from_document,
     hold_of,
 )
+from reprieve.core.objects import meta_from_json
 from reprieve.core.requests import hold_stop
 from tests.unit.builders import NOW, a_backup, facts
 
@@ -119,3 +120,25 @@ def test_whatever_people_write(reason, until):
     state = hold_of({HOLD: reason, HOLD_UNTIL: until}, now=NOW)
 
     assert isinstance(state, Held)
+
+
+@pytest.mark.parametrize(
+    ("written", "reason"),
+    [
+        pytest.param(4711, "4711", id="a-number"),
+        pytest.param(True, "true", id="yes-or-no"),
+        pytest.param(None, "no reason given", id="nothing-after-the-colon"),
+        pytest.param(["legal"], '["legal"]', id="a-list"),
+    ],
+)
+def test_a_hold_that_is_no_text_still_holds(written, reason):
+    """``reprieve.dev/hold: 4711``, unquoted, was dropped while reading, and the backup was deleted under its hold."""
+    meta = meta_from_json({"name": "b", "annotations": {HOLD: written}})
+    held = hold_of(meta.annotations, now=NOW)
+    assert isinstance(held, Held)
+    assert held.reason == reason
+
+
+def test_a_uid_label_that_is_no_text_is_still_a_label():
+    """``velero.io/backup-uid: 5`` counted as unlabelled, and the request as one for whatever backup has the name."""
+    assert meta_from_json({"name": "r", "labels": {"velero.io/backup-uid": 5}}).labels["velero.io/backup-uid"] == "5"

@@ -49,6 +49,17 @@ def test_foreground_deletes_dependents_at_once_whatever_finalizers_the_owner_car
     assert meta(store, "owner")["finalizers"] == [OURS]
 
 
+def test_foreground_deletes_what_blocks_nothing_also_when_the_owner_is_seen_first(store):
+    """As measured: blockOwnerDeletion says when the owner may go, never whether the dependent may stay."""
+    owner = make(store, "owner", finalizers=[OURS])
+    make(store, "z-dependent", owners=[owner])
+    collector = Collector(store)
+    collector.step()
+    store.delete(CM, "n", "owner", propagation="Foreground")
+    collector.step()
+    assert names(store) == ["owner"]
+
+
 def test_foreground_owner_waits_for_a_dependent_that_blocks_it_and_is_held_by_its_own_finalizer(store):
     owner = make(store, "owner")
     make(store, "dependent", owners=[reference(owner, block=True)], finalizers=["example.com/busy"])

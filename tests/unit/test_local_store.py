@@ -27,6 +27,11 @@ def backup(name="b", **meta):
     return {"apiVersion": "velero.io/v1", "kind": "Backup", "metadata": manifest, "spec": {"ttl": "1h"}}
 
 
+def reference_to(obj):
+    meta = obj["metadata"]
+    return {"apiVersion": obj["apiVersion"], "kind": obj["kind"], "name": meta["name"], "uid": meta["uid"]}
+
+
 def refusal(call, *args, **kwargs):
     with pytest.raises(StatusError) as caught:
         call(*args, **kwargs)
@@ -490,6 +495,34 @@ def test_loaded_objects_keep_what_they_have_and_get_what_they_lack_always_alike(
     assert other.get(BACKUP, "velero", "bare") == store.get(BACKUP, "velero", "bare")
     assert int(store.create(backup("new"))["metadata"]["resourceVersion"]) > 41
     assert refusal(store.load, [backup("bare")])[0] == 409
+
+
+def test_a_restored_snapshot_is_the_cluster_as_it_was(store):
+    owner = store.create(backup("owner"))
+    store.create(backup("kept", ownerReferences=[reference_to(owner)]))
+    before = store.snapshot()
+    store.delete(BACKUP, "velero", "kept")
+    store.patch(BACKUP, "velero", "owner", {"metadata": {"labels": {"a": "b"}}})
+    store.create(backup("new"))
+    version = store.resource_version
+
+    store.restore(before)
+    assert store.snapshot() == before
+    assert [each["metadata"]["name"] for each in store.dependents(owner["metadata"]["uid"])] == ["kept"]
+    assert store.by_uid(owner["metadata"]["uid"]) == owner
+    assert refusal(store.get, BACKUP, "velero", "new")[0] == 404
+    assert int(store.patch(BACKUP, "velero", "owner", {"spec": {"ttl": "2h"}})["metadata"]["resourceVersion"]) > int(
+        version
+    )
+    assert store.snapshot() != before
+
+
+def test_a_restored_snapshot_has_no_history(store):
+    store.create(backup())
+    before, version = store.snapshot(), store.resource_version
+    store.create(backup("new"))
+    store.restore(before)
+    assert refusal(store.watch, BACKUP, resource_version=version)[1] == "Expired"
 
 
 def test_loaded_metadata_may_be_malformed(store):

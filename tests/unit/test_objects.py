@@ -100,7 +100,9 @@ def test_empty_metadata_is_left_out():
         pytest.param({"name": 7, "uid": None}, ObjectMeta(""), id="name-is-a-number"),
         pytest.param({"name": "x", "labels": ["a"]}, ObjectMeta("x"), id="labels-are-a-list"),
         pytest.param(
-            {"name": "x", "labels": {"a": 1, 2: "b", "c": "d"}}, ObjectMeta("x", labels={"c": "d"}), id="labels-of-yaml"
+            {"name": "x", "labels": {"a": 1, 2: "b", "c": "d"}},
+            ObjectMeta("x", labels={"a": "1", "c": "d"}),
+            id="labels-of-yaml",
         ),
         pytest.param({"name": "x", "finalizers": "f"}, ObjectMeta("x"), id="finalizers-are-a-text"),
         pytest.param(

@@ -5,16 +5,20 @@ The shield is in the cluster; what happens without it is told in ``test_protecti
 """
 
 from collections.abc import Callable
+from contextlib import suppress
 from datetime import timedelta
 
 import pytest
 from attrs import field, frozen
 
 from reprieve.core.holds import HOLD, HOLD_UNTIL
+from reprieve.core.objects import ObjectKind
 from reprieve.core.ports import Propagation
 from reprieve.core.protection import PROTECT, DeleteOwner, Guard, Nothing
 from reprieve.core.reasons import Reason, Verdict
 from reprieve.core.steps import DELETION_REQUESTED, ORPHANED_FROM
+from reprieve.entrypoints.configuration import ProtectionEntry
+from reprieve.entrypoints.controller.runtime import run_once
 from tests.unit.protected import (
     CLAIM,
     DATABASE,
@@ -392,6 +396,59 @@ def test_row_10_orphan_propagation_wins_before_the_collector_has_worked(verbs, m
 
     bench.collector.step()
     assert (bench.seen(owner), bench.seen(secret)) == ("gone", "live")
+
+
+FLEET = ObjectKind("example.com/v1", "Fleet")
+
+
+class Dying:
+    """A cluster whose caller dies right after its n-th write."""
+
+    def __init__(self, cluster, writes):
+        self.cluster, self.left = cluster, writes
+
+    def __getattr__(self, name):
+        return getattr(self.cluster, name)
+
+    def patch(self, *args, **options):
+        return self.counted(self.cluster.patch(*args, **options))
+
+    def delete(self, *args, **options):
+        return self.counted(self.cluster.delete(*args, **options))
+
+    def counted(self, result):
+        self.left -= 1
+        if not self.left:
+            raise KeyboardInterrupt
+        return result
+
+
+@pytest.mark.parametrize("writes", range(1, 8))
+@pytest.mark.parametrize("propagation", [None, BACKGROUND, FOREGROUND], ids=str)
+def test_row_12_a_dependent_that_is_a_protected_owner_gets_its_own_marker_first(propagation, writes):
+    """Whichever write the process dies after, all three go, the innermost first; a held one keeps what it must."""
+    bench = Bench(ProtectionEntry(FLEET, "Delete", "Orphan", dependents=(DATABASE,)), databases())
+    fleet = bench.make(FLEET, "fleet", finalizers=(PROTECT,))
+    owner = bench.make(DATABASE, "orders", fleet)
+    secret = bench.make(SECRET, "password", owner, annotations={HOLD: "audit"})
+    bench.ask(fleet)
+    if propagation:
+        bench.delete(fleet, propagation)
+    alive, bench.cluster = bench.cluster, Dying(bench.cluster, writes)
+    bench.restart()
+    with suppress(KeyboardInterrupt):
+        run_once([bench.reconciler], now=NOW)
+    bench.cluster = alive
+    bench.restart()
+    bench.settle()
+    foreground = "foregroundDeletion, " * (propagation is FOREGROUND)
+    assert bench.seen(fleet) == f"terminating, {foreground}protected"
+    assert bench.seen(owner) == "terminating, protected, owned by fleet"
+    assert bench.seen(secret) == "live, orphaned, held"
+
+    bench.let_go(secret)
+    bench.settle()
+    assert [bench.seen(each) for each in (fleet, owner, secret)] == ["gone"] * 3
 
 
 @pytest.mark.parametrize("marker", ["", "own"], ids=["not-asked", "asked"])

@@ -34,6 +34,7 @@ from tests.unit.protected import (
     THEIRS,
     TRACK,
     Bench,
+    Unreadable,
     beside,
     carrying,
     faros,
@@ -408,3 +409,24 @@ def test_what_is_listed_before_the_owner_was_seen_terminating_does_not_count():
     (key,) = watch.keys_of(bench.now(owner), False)
     bench.reconciler.reconcile(key, now=NOW)
     assert (bench.seen(owner), bench.seen(secret)) == ("gone", "live, orphaned")
+
+
+def test_an_owner_that_is_made_while_we_look_keeps_its_dependents_references():
+    """pusher/faros#143: a reference across namespaces leads to no owner; others do."""
+    bench = Bench()
+    made = []
+
+    class Moving(Unreadable):
+        def list(self, kind, **options):
+            found = super().list(kind, **options)
+            if kind == DATABASE and not made:
+                owner = bench.make(DATABASE, "orders")
+                made.extend(bench.make(SECRET, "password", owner, namespace=place) for place in ("far-away", "shop"))
+            return found
+
+    bench.cluster = Moving(bench.cluster)
+    bench.restart()
+    bench.settle()
+    far_away, near = made
+    assert bench.seen(near) == "live, owned by orders"
+    assert bench.seen(far_away) in {"live, owned by orders", "live, orphaned"}

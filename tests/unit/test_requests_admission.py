@@ -245,6 +245,13 @@ REFUSED = [
         id="csi-list-absent-though-snapshots-were-completed",
     ),
     pytest.param(
+        {"backup": a_backup(csi_snapshots_completed=2)},
+        (),
+        "ListMissing",
+        "the record says that 2 CSI snapshots were completed, but no list names them: they would be leaked",
+        id="csi-list-empty-though-snapshots-were-completed",
+    ),
+    pytest.param(
         {"directory": Directory(MetadataCorrupt("it is not JSON"))},
         (),
         "MetadataCorrupt",
