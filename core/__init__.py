@@ -7,7 +7,12 @@ UID.
 from reprieve.core.backups import (
     Backup,
     DeletionRequest,
+    Directory,
+    DirectoryUnreadable,
     Inventory,
+    MetadataAbsent,
+    MetadataPresent,
+    NativeSnapshot,
     NewRequest,
     Restore,
     SnapshotLocation,
@@ -53,6 +58,7 @@ from reprieve.core.pruning import (
 )
 from reprieve.core.reasons import Reason, Verdict
 from reprieve.core.requests import (
+    Absent,
     Admitted,
     Completed,
     Deferred,
@@ -73,11 +79,13 @@ from reprieve.core.requests import (
 )
 from reprieve.core.retention import FileRequest, Keep, RetentionFacts, RetentionRules, candidates, retain
 from reprieve.core.shield import ShieldedKind, check_version, shield_manifests
+from reprieve.core.steps import StepResult
 from reprieve.core.sync import Create, Drop, Leave, SyncDecision, SyncFacts, compare, finish, questions
 from reprieve.core.values import to_plain
 
 __all__ = [
     "KEEP_EVERYTHING",
+    "Absent",
     "AbsentDependent",
     "AbsentOwner",
     "Admitted",
@@ -92,6 +100,8 @@ __all__ = [
     "DeletionPlan",
     "DeletionRequest",
     "DependentVerdict",
+    "Directory",
+    "DirectoryUnreadable",
     "Drop",
     "Failed",
     "FileRequest",
@@ -102,6 +112,9 @@ __all__ = [
     "Keep",
     "Leave",
     "LiveOwner",
+    "MetadataAbsent",
+    "MetadataPresent",
+    "NativeSnapshot",
     "NewRequest",
     "Next",
     "Nothing",
@@ -129,6 +142,7 @@ __all__ = [
     "SnapshotLocation",
     "Stage",
     "StageOutcomes",
+    "StepResult",
     "StorageLocation",
     "SyncDecision",
     "SyncFacts",

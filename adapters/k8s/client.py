@@ -45,8 +45,15 @@ def connect(
         _load(configuration, files, context)
     except Exception as error:
         origin = files or "the pod's service account (no --kubeconfig, no KUBECONFIG, no ~/.kube/config)"
-        raise InvalidError(f"no cluster from {origin}: {error}; or use --local DIR") from error
+        raise InvalidError(f"no cluster from {origin}: {_said(error)}; or use --local DIR") from error
     return connect_to(configuration, timeout=timeout)
+
+
+def _said(error: Exception) -> str:
+    """What a configuration lacks; an error from inside the client's parser tells nobody what to mend."""
+    if isinstance(error, InvalidError | OSError) or type(error).__module__.startswith("kubernetes"):
+        return str(error)
+    return f"it is not a kubeconfig ({type(error).__name__}: {error})"
 
 
 def connect_to(configuration: Any, *, timeout: timedelta = TIMEOUT, page: int = PAGE) -> KubernetesCluster:

@@ -18,8 +18,8 @@ from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption,
 from reprieve.adapters.cloud.buckets import CloudObjectStores
 from reprieve.core.backups import StorageLocation
 from reprieve.core.errors import ContainerMissingError, DeniedError, InvalidError, UnavailableError
-from reprieve.core.outcomes import Denied, Done, Locked
-from tests.integration.buckets_http import xml_error
+from reprieve.core.outcomes import Denied, Done, Locked, Retryable
+from tests.integration.buckets_http import IMPATIENCE, xml_error
 from tests.integration.cloud_http import Answer, closed_url, closing
 from tests.integration.contract_buckets import names
 from tests.integration.gcs_server import Gcs
@@ -295,6 +295,27 @@ def test_a_configuration_that_cannot_be_used_is_invalid(provider, config, creden
     location = StorageLocation("default", provider=provider, bucket="backups", config=config)
     with pytest.raises(InvalidError, match="storage location default"):
         CloudObjectStores().open(location, credential=credential)
+
+
+def test_a_bucket_that_hangs_keeps_one_caller_and_no_other():
+    """Two locations in one bucket, as clusters that share it have: after one time-out neither is asked any more."""
+    with closing(Gcs()) as gcs:
+        stores = CloudObjectStores(timeout=IMPATIENCE, hung=IMPATIENCE / 10)
+
+        def opened(name, prefix):
+            location = StorageLocation(
+                name, provider=gcs.provider, bucket="backups", prefix=prefix, config=gcs.config()
+            )
+            return stores.open(location, credential=gcs.credential)
+
+        gcs.faults.hanging.set()
+        with pytest.raises(UnavailableError, match="Http|timed out|error sending"):
+            opened("east", "c1").read("k", limit=1)
+        asked = len(gcs.requests)
+        with pytest.raises(UnavailableError, match="bucket backups/c2: reading k: not asked"):
+            opened("west", "c2").read("k", limit=1)
+        assert {type(outcome) for outcome in opened("east", "c1").delete(["a", "b"]).values()} == {Retryable}
+        assert len(gcs.requests) == asked
 
 
 def test_memory_keeps_its_buckets_apart():

@@ -15,6 +15,7 @@ from reprieve.adapters.local import LocalCluster, MemoryEvents, MemoryObjectStor
 from reprieve.core.backups import SnapshotLocation
 from reprieve.core.outcomes import Done, Retryable
 from reprieve.core.reasons import Reason
+from reprieve.entrypoints.bootstrap import open_kubernetes
 from reprieve.entrypoints.configuration import BackupSettings, Configuration, DeletionSettings
 from reprieve.entrypoints.controller.build import build_controllers
 from reprieve.entrypoints.world import World
@@ -118,6 +119,16 @@ class Scene:
         return build_controllers(world, names=["deletion"], stop=threading.Event())
 
 
+KUBECONFIG = {
+    "apiVersion": "v1",
+    "kind": "Config",
+    "current-context": "c",
+    "clusters": [{"name": "c", "cluster": {"server": "http://127.0.0.1:9"}}],
+    "users": [{"name": "c", "user": {}}],
+    "contexts": [{"name": "c", "context": {"cluster": "c", "user": "c"}}],
+}
+
+
 def made(kind, name, **parts):
     metadata = {"name": name, "namespace": "velero", "uid": f"uid-{name}"}
     return {"apiVersion": "velero.io/v1", "kind": kind, "metadata": metadata, **parts}
@@ -186,6 +197,38 @@ def test_a_large_deletion_at_a_stuck_provider_gives_its_worker_back(run):
     assert reasons(futures) == {"a-stuck": Reason.RETRYING}
     assert scene.stuck.calls == PARALLELISM
     assert len(scene.works.deleted) == 10
+
+
+def test_the_configured_parallelism_bounds_the_calls_of_an_account(tmp_path):
+    configuration = tmp_path / "config.yaml"
+    configuration.write_text(
+        "apiVersion: reprieve.dev/v1alpha1\nkind: Configuration\n"
+        f"backups: {{deletion: {{snapshotParallelism: {PARALLELISM}}}}}\n"
+    )
+    kubeconfig = tmp_path / "kubeconfig"
+    kubeconfig.write_text(json.dumps(KUBECONFIG))
+    running, most, lock, gate = [], [], threading.Lock(), threading.Event()
+    entered = threading.Semaphore(0)
+
+    def effect():
+        with lock:
+            running.append(1)
+            most.append(len(running))
+        entered.release()
+        gate.wait(FAILSAFE)
+        with lock:
+            running.pop()
+        return Done()
+
+    with open_kubernetes(kubeconfig=kubeconfig, context="", config=configuration) as world:
+        limiter = world.snapshot_stores._limiters.of(("aws", "an account"))
+        with ThreadPoolExecutor(3 * PARALLELISM) as pool:
+            calls = [pool.submit(limiter.call, effect) for _ in range(3 * PARALLELISM)]
+            for _ in range(PARALLELISM):
+                assert entered.acquire(timeout=FAILSAFE)
+            gate.set()
+            assert [call.result() for call in calls] == [Done()] * (3 * PARALLELISM)
+    assert max(most) == PARALLELISM
 
 
 def test_one_stuck_account_is_no_reason_to_hold_back_another_of_the_same_provider():
