@@ -13,7 +13,6 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
-import yaml
 from attrs import frozen
 
 from reprieve.adapters.k8s import faros
@@ -112,6 +111,8 @@ def _reference(kind: str, name: str, owner_uid: str) -> dict[str, Any]:
 
 
 def _write(path: Path, documents: Iterable[Mapping[str, Any]]) -> None:
+    import yaml
+
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_text(yaml.safe_dump_all(documents, sort_keys=False), encoding="utf-8")
 

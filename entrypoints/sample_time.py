@@ -13,7 +13,6 @@ from datetime import datetime, timedelta
 from pathlib import Path
 from typing import Any
 
-import yaml
 from attrs import frozen
 
 from reprieve.core.values import format_instant
@@ -48,6 +47,8 @@ AGES = (
 
 def add_time_sample(directory: Path, *, now: datetime) -> tuple[Age, ...]:
     """Add this part to a sample folder; tells its stories."""
+    import yaml
+
     records = {age.backup: _record(age, now - AGE + timedelta(days=n), now) for n, age in enumerate(AGES)}
     kept = [records[age.backup] for age in AGES if age.record]
     (directory / "cluster" / "time.yaml").write_text(yaml.safe_dump_all(kept, sort_keys=False), encoding="utf-8")
@@ -90,6 +91,8 @@ def _write_files(bucket: Path, age: Age, record: dict[str, Any]) -> None:
 
 
 def _add_snapshots(path: Path, now: datetime) -> None:
+    import yaml
+
     there = yaml.safe_load(path.read_text(encoding="utf-8")) or []
     path.write_text(yaml.safe_dump([*there, *_snapshots(now)], sort_keys=False), encoding="utf-8")
 

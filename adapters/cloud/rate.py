@@ -31,7 +31,7 @@ from datetime import timedelta
 
 from attrs import evolve, frozen
 
-from reprieve.adapters.cloud.breaker import HUNG, Breaker, held_back
+from reprieve.adapters.cloud.breaker import Breaker, held_back
 from reprieve.adapters.cloud.kept import Kept
 from reprieve.core.outcomes import Outcome, Pending, Retryable
 
@@ -136,12 +136,11 @@ class Limiter:
         parallelism: int = PARALLELISM,
         pace: Pace | None = None,
         patience: timedelta = PATIENCE,
-        hung: timedelta = HUNG,
         clock: Callable[[], float] = time.monotonic,
         sleep: Callable[[float], None] = time.sleep,
     ) -> None:
         """Begin with a full bucket."""
-        self.breaker = Breaker(hung=hung, clock=clock)
+        self.breaker = Breaker(clock=clock)
         self._pace = pace or Pace()
         self._patience = patience.total_seconds()
         self._clock = clock

@@ -311,10 +311,10 @@ class DeletionReconciler:
         self, run: _Run, deletion: DeletionPlan, waiting: Sequence[DeletionRequest], *, now: datetime
     ) -> Result:
         run = evolve(run, places=_places(run.gathered))
-        for number, stage in enumerate(deletion.stages):
+        for stage in deletion.stages:
             if self.stop.is_set():
                 return self._stopped(run, waiting, now)
-            halt = self._ask_hold_again(run, stage, now) if number else self._ask_hold(run, now)
+            halt = self._ask_hold_again(run, stage, now)
             if isinstance(halt, Deferred):
                 return self._defer(run, halt, waiting)
             run = self._enter(run, stage)
@@ -324,10 +324,6 @@ class DeletionReconciler:
             if not isinstance(settlement, Next):
                 return self._end(run, settlement, waiting, now=now)
         raise AssertionError("the last stage of a plan settles as something else than Next")
-
-    @staticmethod
-    def _ask_hold(run: _Run, now: datetime) -> Deferred | None:
-        return hold_stop(run.backup, run.gathered.facts.directory, now=now)
 
     def _ask_hold_again(self, run: _Run, stage: Stage, now: datetime) -> Deferred | None:
         """Ask the hold, live, while there is something that it could hold.

@@ -309,7 +309,7 @@ def test_a_bucket_that_hangs_keeps_one_caller_and_no_other():
             return stores.open(location, credential=gcs.credential)
 
         gcs.faults.hanging.set()
-        with pytest.raises(UnavailableError, match="Http|timed out|error sending"):
+        with pytest.raises(UnavailableError):
             opened("east", "c1").read("k", limit=1)
         asked = len(gcs.requests)
         with pytest.raises(UnavailableError, match="bucket backups/c2: reading k: not asked"):

@@ -7,7 +7,7 @@ from datetime import timedelta
 import pytest
 
 from reprieve.adapters.local import MemoryEvents
-from reprieve.core.errors import DeniedError, UnavailableError
+from reprieve.core.errors import DeniedError, NotFoundError, UnavailableError
 from reprieve.core.outcomes import AlreadyGone, Denied, Done, InUse, Locked, Retryable, Unknown
 from reprieve.core.ports import EventKind, SnapshotInfo
 from reprieve.core.reasons import Reason, Verdict
@@ -26,6 +26,7 @@ METADATA = "backups/nightly/velero-backup.json"
 HOLD_FILE = "backups/nightly/reprieve-hold.json"
 MINUTE = timedelta(minutes=1)
 LATER = NOW + DAY
+STATE = {"uid": UID, "location": "default", "bucket": "b", "prefix": "", "firstAttempt": format_instant(NOW - HOUR)}
 
 
 def ask(name, *, uid=UID, labels=None, at=NOW - HOUR, backup="nightly", state=None, phase="", annotations=None):
@@ -506,6 +507,20 @@ def test_a_lock_defers_and_counts_no_attempt():
     assert reasons(scene.delete(at=until)) == {"ask": Reason.COMPLETED}
 
 
+def test_the_time_of_a_hold_does_not_count_towards_the_deadline():
+    """An attempt fails, then the lawyers hold the backup for ten days; the deletion has its time after that."""
+    scene = Scene(ask("ask"), deletion=DeletionSettings(limits=DeletionLimits(attempts=5, deadline=HOUR)))
+    scene.snapshots.outcomes["snap-1"] = [InUse("an image uses it")] * 2
+    assert reasons(scene.delete()) == {"ask": Reason.RETRYING}
+    scene.annotate("nightly", hold="case 4711")
+    assert reasons(scene.delete(at=NOW + DAY)) == {"ask": Reason.HELD}
+    assert scene.request()[2]["reason"] == "Held"
+    scene.annotate("nightly", hold=None)
+    assert reasons(scene.delete(at=NOW + 10 * DAY)) == {"ask": Reason.RETRYING}
+    assert scene.request()[2]["attempts"] == 2
+    assert reasons(scene.delete(at=NOW + 11 * DAY)) == {"ask": Reason.COMPLETED}
+
+
 def test_a_missing_secret_is_never_taken_for_gone():
     """The credential that a snapshot location names is not there: nothing is known of the snapshots."""
     scene = Scene(ask("ask"))
@@ -571,6 +586,35 @@ def test_a_restore_that_cannot_go_keeps_the_files_of_the_backup():
     steps = [each for each in the(report).steps if isinstance(each.step, DeleteRestore)]
     assert [type(each.outcome).__name__ for each in steps] == ["Denied"]
     assert (scene.request()[0], scene.phase()) == ("Processed", "Deleting")
+    assert {METADATA, LIST} <= scene.files()
+
+
+def failing(operation, start, fault):
+    """A bucket in which one operation on keys that start so fails."""
+
+    def fail(asked, _bucket, key):
+        if asked == operation and key.startswith(start):
+            raise fault
+
+    return fail
+
+
+def test_a_restore_whose_files_cannot_go_stays():
+    """The pointer outlives the thing it points at."""
+    scene = Scene(ask("ask"))
+    scene.fault = failing("delete", "restores/", UnavailableError("no answer"))
+    assert reasons(scene.delete()) == {"ask": Reason.RETRYING}
+    assert scene.names("Restore") == {"r1"}
+    assert scene.request()[1][0].startswith("error deleting restore velero/r1: ")
+
+
+def test_not_found_of_anything_but_the_thing_itself_is_never_gone():
+    """Whatever says "not found" before the delete was asked for, nothing is known of the files."""
+    scene = Scene(ask("ask"))
+    scene.fault = failing("list", "backups/nightly", NotFoundError("no such account"))
+    report = scene.delete()
+    assert outcomes(report)[-1] == ("DeleteFiles", "Invalid")
+    assert (scene.request()[0], scene.names()) == ("Processed", {"nightly"})
     assert {METADATA, LIST} <= scene.files()
 
 
@@ -681,6 +725,21 @@ def test_a_hold_that_is_set_while_the_deletion_begins_is_a_conflict_and_then_a_h
     assert untouched(scene)
 
 
+def test_a_hold_that_is_set_while_a_later_pass_gathers_is_seen_before_its_first_stage():
+    """The backup says Deleting already, so no patch of it would notice: the first stage asks the record itself."""
+    backup = a_record(phase="Deleting", snapshots=("snap-1", "snap-2"))
+    scene = Scene(ask("ask", phase="InProgress", state=STATE), backup=backup)
+
+    def hold(operation, _bucket, _key):
+        if operation == "read":
+            scene.fault = lambda *_call: None
+            hold_by_annotation(scene)
+
+    scene.fault = hold
+    assert reasons(scene.delete()) == {"ask": Reason.HELD}
+    assert scene.left() == {"snap-1", "snap-2"}
+
+
 def test_a_request_that_somebody_edits_meanwhile_is_read_again():
     scene = Scene(ask("ask"))
 
@@ -692,6 +751,21 @@ def test_a_request_that_somebody_edits_meanwhile_is_read_again():
     scene.cluster.before = edit
     report = scene.delete()
     assert (reasons(report), report.failures) == ({"ask": Reason.COMPLETED}, ())
+
+
+def test_what_somebody_takes_back_meanwhile_counts():
+    """The leave to delete a running backup is taken off between the look at the request and the patch that begins."""
+    even = ask("ask", annotations={"reprieve.dev/even-in-progress": "true"})
+    scene = Scene(even, backup=a_record(phase="InProgress", snapshots=("snap-1", "snap-2")))
+
+    def take_back(verb, kind, name):
+        if (verb, kind) == ("patch", REQUEST):
+            scene.cluster.before = lambda *_call: None
+            scene.annotate(name, REQUEST, even_in_progress=None)
+
+    scene.cluster.before = take_back
+    assert reasons(scene.delete()) == {"ask": Reason.BACKUP_IN_PROGRESS}
+    assert (scene.left(), scene.phase()) == ({"snap-1", "snap-2"}, "InProgress")
 
 
 def test_a_record_that_vanishes_while_its_deletion_runs():
@@ -742,10 +816,21 @@ def test_a_stop_between_two_stages_begins_no_stage():
     assert (the(report).reason, the(report).verdict) == (Reason.PENDING, Verdict.DELETE)
 
 
+def test_after_a_stop_not_even_the_next_stage_is_noted():
+    scene = Scene(ask("ask"))
+
+    def stop(operation, _bucket, key):
+        if operation == "delete" and key.startswith("restores/"):
+            scene.stop.set()
+
+    scene.fault = stop
+    report = scene.delete()
+    assert scene.names("Restore") == set(), "the effect at hand ends"
+    assert "stage" not in scene.request()[2]
+    assert the(report).message.startswith("stopped between two effects")
+
+
 # Resumed
-
-
-STATE = {"uid": UID, "location": "default", "bucket": "b", "prefix": "", "firstAttempt": format_instant(NOW - HOUR)}
 
 
 @pytest.mark.parametrize(
@@ -783,6 +868,21 @@ def test_a_deletion_whose_location_was_pointed_elsewhere_does_not_follow():
     scene = Scene(ask("ask", phase="InProgress", state=STATE | {"bucket": "old"}))
     assert reasons(scene.delete()) == {"ask": Reason.LOCATION_MOVED}
     assert untouched(scene)
+
+
+def test_a_backup_that_was_made_again_between_two_passes_gets_no_phase_of_the_old_one():
+    paused = STATE | {"uid": "uid-of-the-old", "previousPhase": "Completed", "attempts": 1, "reason": "Retrying"}
+    scene = Scene(ask("ask", uid="uid-of-the-old", phase="InProgress", state=paused), backup=a_record(phase="Deleting"))
+    assert reasons(scene.delete()) == {"ask": Reason.BACKUP_RECREATED}
+    assert scene.phase() == "Deleting"
+
+
+def test_a_refusal_between_two_passes_gives_the_phase_back():
+    paused = STATE | {"previousPhase": "PartiallyFailed", "attempts": 1, "reason": "Retrying"}
+    request = ask("ask", phase="InProgress", state=paused)
+    scene = Scene(request, backup=a_record(phase="Deleting"), places=[location(read_only=True)])
+    assert reasons(scene.delete()) == {"ask": Reason.LOCATION_READ_ONLY}
+    assert scene.phase() == "PartiallyFailed"
 
 
 # Whose directory it is
