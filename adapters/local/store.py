@@ -63,7 +63,6 @@ __all__ = [
 ]
 
 ADMIN = "admin"
-EPOCH = "1970-01-01T00:00:00Z"
 GENERATE_NAME_BASE = 58
 _SUFFIX_ALPHABET = "bcdfghjklmnpqrstvwxz2456789"
 _SEED = uuid.UUID("6d1f9f4c-7a36-5f52-9d3e-0c5a1c1f6b0e")
@@ -781,9 +780,12 @@ def _delete_options(uid: str, resource_version: str, propagation: str) -> Json:
 
 
 def _defaults(kind: ServedKind, slot: Slot) -> dict[str, str]:
-    """What an object that was never on a server is given, the same in every run."""
+    """What an object that was never on a server is given, the same in every run.
+
+    No creation date: nobody knows whether it is older than another, and a guess would decide about a deletion.
+    """
     identity = "/".join((kind.api_version, kind.kind, *slot))
-    return {"uid": str(uuid.uuid5(_SEED, identity)), "resourceVersion": "1", "creationTimestamp": EPOCH}
+    return {"uid": str(uuid.uuid5(_SEED, identity)), "resourceVersion": "1"}
 
 
 def _net(changes: list[Change]) -> list[Change]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import signal
 import threading
+import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from datetime import UTC, datetime
@@ -16,7 +17,7 @@ from reprieve.entrypoints.cli.logs import LEVELS, configure_logging
 from reprieve.entrypoints.cli.options import Target, controllers_option, output_option, target_options
 from reprieve.entrypoints.cli.plan import exit_code
 from reprieve.entrypoints.cli.root import NOT_DONE, PENDING_CHANGES
-from reprieve.entrypoints.controller.build import Controllers, build_controllers
+from reprieve.entrypoints.controller.build import Controllers, build_controllers, still
 from reprieve.entrypoints.controller.runtime import Report, run_once
 from reprieve.entrypoints.world import World
 
@@ -42,7 +43,7 @@ def command(
     if once and probe_port:
         raise click.UsageError("--probe-port goes without --once: a single run has nothing to probe")
     with _stopped_by_signals() as stop, target.open(read_only=False) as world:
-        built = build_controllers(world, names=controllers, stop=stop)
+        built = build_controllers(world, names=controllers, stop=stop, elapsed=still if once else time.monotonic)
         try:
             return _once(built, target, output, stop) if once else _forever(built, world, stop, probe_port)
         finally:

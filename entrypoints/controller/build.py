@@ -37,10 +37,20 @@ class Controllers:
         return tuple(lane.reconciler for lane in self.lanes)
 
 
-def build_controllers(world: World, *, names: Sequence[str], stop: threading.Event) -> Controllers:
-    """Build the controllers of those names, or all that are switched on. Raises ``ConfigurationError``."""
+def still() -> float:
+    """The clock of a single run, which stands still."""
+    return 0.0
+
+
+def build_controllers(
+    world: World, *, names: Sequence[str], stop: threading.Event, elapsed: Callable[[], float] = still
+) -> Controllers:
+    """Build the controllers of those names, or all that are switched on. Raises ``ConfigurationError``.
+
+    ``elapsed`` counts seconds within a pass; by default time stands still, as it does in a single run.
+    """
     pools = Pools(_parallelism(world))
-    makers = {**_backup_makers(world, pools, stop), **_protection_makers(world, stop)}
+    makers = {**_backup_makers(world, pools, stop, elapsed), **_protection_makers(world, stop)}
     unknown = sorted(set(names) - set(makers))
     if unknown:
         raise ConfigurationError(
@@ -55,7 +65,9 @@ def _parallelism(world: World) -> int:
     return 1 if isinstance(backups, BackupsOff) else backups.deletion.snapshot_parallelism
 
 
-def _backup_makers(world: World, pools: Pools, stop: threading.Event) -> dict[str, Callable[[], Lane]]:
+def _backup_makers(
+    world: World, pools: Pools, stop: threading.Event, elapsed: Callable[[], float]
+) -> dict[str, Callable[[], Lane]]:
     if isinstance(world.configuration.backups, BackupsOff):
         return {}
     # In this order: records come and holds are mirrored first, and requests are filed before they are worked on.
@@ -63,7 +75,7 @@ def _backup_makers(world: World, pools: Pools, stop: threading.Event) -> dict[st
         "migration": lambda: Lane(MigrationReconciler(backup_reader(world), world.cluster)),
         "sync": lambda: _sync(world, pools, stop),
         "retention": lambda: _retention(world, pools, stop),
-        "deletion": lambda: _deletion(world, pools, stop),
+        "deletion": lambda: _deletion(world, pools, stop, elapsed),
     }
 
 
@@ -110,8 +122,10 @@ def _retention(world: World, pools: Pools, stop: threading.Event) -> Lane:
     return Lane(RetentionReconciler(reader, effects, rules_of(settings), stop), resync=settings.interval)
 
 
-def _deletion(world: World, pools: Pools, stop: threading.Event) -> Lane:
+def _deletion(world: World, pools: Pools, stop: threading.Event, elapsed: Callable[[], float]) -> Lane:
     settings, reader = world.backups.deletion, backup_reader(world)
     effects = _effects(world, reader, pools, stop)
-    reconciler = DeletionReconciler(reader, RequestIndex(), world.cluster, effects, world.events, settings, stop)
+    reconciler = DeletionReconciler(
+        reader, RequestIndex(), world.cluster, effects, world.events, settings, stop, elapsed
+    )
     return Lane(reconciler, workers=settings.workers)

@@ -12,8 +12,8 @@ worker.
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterable, Mapping, Sequence
-from datetime import datetime
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from datetime import datetime, timedelta
 from typing import Any, assert_never
 
 import structlog
@@ -60,6 +60,7 @@ from reprieve.core.requests import (
     bind,
     elect,
     expired,
+    expires_from,
     hold_stop,
     phase_after_refusal,
     plan,
@@ -77,6 +78,7 @@ from reprieve.entrypoints.controller.index import Key, RequestIndex
 from reprieve.entrypoints.controller.runtime import Watch
 
 NAME = "deletion"
+_LAST_YEAR = 9000  # a date that a hand wrote beyond it never comes, and cannot be added to
 log = structlog.get_logger()
 
 
@@ -96,7 +98,7 @@ class _Run:
 
 @frozen
 class DeletionReconciler:
-    """Works on deletion requests."""
+    """Works on deletion requests. ``elapsed`` counts seconds; by default time stands still within a pass."""
 
     reader: BackupReader
     requests: RequestIndex
@@ -105,6 +107,8 @@ class DeletionReconciler:
     events: EventSink
     settings: DeletionSettings
     stop: threading.Event = field(factory=threading.Event)
+    elapsed: Callable[[], float] = lambda: 0.0
+    places: dict[str, Any] = field(factory=dict, eq=False)
 
     name: str = NAME
 
@@ -126,8 +130,15 @@ class DeletionReconciler:
                 lambda r, _: self._asked_for(r.meta.namespace, dialect.restore(r).backup),
                 namespace,
             ),
-            *(Watch(kind, lambda _r, _: self.requests.keys(), namespace) for kind in locations),
+            *(Watch(kind, self._on_location, namespace) for kind in locations),
         ]
+
+    def _on_location(self, resource: Resource, removed: bool) -> list[Key]:  # noqa: FBT001 - the shape of a handler
+        """Wake all keys when a location changed in what a deletion depends on; sync stamps it every minute."""
+        place = None if removed else (resource.section("spec"), resource.section("status").get("phase"))
+        known = self.places.get(resource.ref.key)
+        self.places[resource.ref.key] = place
+        return [] if place == known else self.requests.keys()
 
     def _on_request(self, resource: Resource, removed: bool) -> list[Key]:  # noqa: FBT001 - the shape of a handler
         request = self.reader.dialect.deletion_request(resource)
@@ -176,8 +187,9 @@ class DeletionReconciler:
         )
 
     def _next_expiry(self, requests: Iterable[DeletionRequest]) -> datetime | None:
-        ends = [r.state.finished_at or r.meta.created for r in requests]
-        return min((end + self.settings.request_max_age for end in ends if end), default=None)
+        ends = [expires_from(request) for request in requests]
+        ages = [end for end in ends if end is not None and end.year < _LAST_YEAR]
+        return min((end + self.settings.request_max_age for end in ages), default=None)
 
     # A request at work
 
@@ -310,7 +322,7 @@ class DeletionReconciler:
     def _stages(
         self, run: _Run, deletion: DeletionPlan, waiting: Sequence[DeletionRequest], *, now: datetime
     ) -> Result:
-        run = evolve(run, places=_places(run.gathered))
+        run, began = evolve(run, places=_places(run.gathered)), self.elapsed()
         for stage in deletion.stages:
             if self.stop.is_set():
                 return self._stopped(run, waiting, now)
@@ -320,7 +332,9 @@ class DeletionReconciler:
             run = self._enter(run, stage)
             results = self.effects.run(stage, run.places, scope=run.request.bound_uid)
             run = evolve(run, results=(*run.results, *stage.decided, *results))
-            settlement = self._settle(run, deletion, stage, results, now)
+            # A pause counts from now, and not from when a stage began that may have waited for a slow cloud.
+            later = now + timedelta(seconds=self.elapsed() - began)
+            settlement = self._settle(run, deletion, stage, results, later)
             if not isinstance(settlement, Next):
                 return self._end(run, settlement, waiting, now=now)
         raise AssertionError("the last stage of a plan settles as something else than Next")

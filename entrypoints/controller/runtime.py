@@ -156,6 +156,9 @@ class _Pass:
             self.changed = True
         except ReprieveError as fault:
             self.failures.append(Failure(reconciler.name, key, str(fault)))
+        except Exception as fault:
+            log.debug("reconcile failed", controller=reconciler.name, key=str(key), exc_info=fault)
+            self.failures.append(Failure(reconciler.name, key, f"internal error: {type(fault).__name__}: {fault}"))
         else:
             self._take(result)
 

@@ -85,7 +85,8 @@ def queued(folder):
 
 
 def ended_long_ago(folder):
-    folder.put(request("ask", "nobody", status={"phase": "Processed", "errors": ["backup not found"]}))
+    created = {"creationTimestamp": "2026-02-20T00:00:00Z"}
+    folder.put(request("ask", "nobody", metadata=created, status={"phase": "Processed", "errors": ["not found"]}))
 
 
 def ended_just_now(folder):

@@ -1,6 +1,7 @@
 """The deletion controller over a cluster, buckets and snapshots in memory: what a request comes to, what is left."""
 
 import json
+import threading
 from collections import Counter
 from datetime import timedelta
 
@@ -8,6 +9,7 @@ import pytest
 
 from reprieve.adapters.local import MemoryEvents
 from reprieve.core.errors import DeniedError, NotFoundError, UnavailableError
+from reprieve.core.objects import resource_from_json
 from reprieve.core.outcomes import AlreadyGone, Denied, Done, InUse, Locked, Retryable, Unknown
 from reprieve.core.ports import EventKind, SnapshotInfo
 from reprieve.core.reasons import Reason, Verdict
@@ -15,6 +17,7 @@ from reprieve.core.requests import DeletionLimits
 from reprieve.core.steps import DeleteRestore, DeleteSnapshot, EndRequest, StepResult
 from reprieve.core.values import format_instant
 from reprieve.entrypoints.configuration import DeletionSettings
+from reprieve.entrypoints.controller.build import build_controllers
 from reprieve.entrypoints.controller.decisions import Standing
 from reprieve.entrypoints.world import World
 from tests.unit.overtime import DAY, HOUR, MADE, NOW, Namespace, files_of, location, made, packed, record
@@ -1040,3 +1043,36 @@ def test_every_object_is_deleted_by_its_uid():
         ("Backup", "velero", UID),
         (REQUEST, "velero", "uid-of-ask"),
     }
+
+
+def test_a_pause_counts_from_the_end_of_a_slow_stage():
+    """A cloud that said "slow down" after half a minute was asked again at once: the pause was over by then."""
+    ticking = iter([100.0, 140.0])
+    scene = Scene(ask("ask"))
+    scene.snapshots.outcomes = {"snap-1": [Retryable(timedelta(seconds=60), "slow down")]}
+    built = build_controllers(scene.world, names=["deletion"], stop=threading.Event(), elapsed=lambda: next(ticking))
+    (reconciler,) = built.reconcilers
+    reconciler.keys()
+    result = reconciler.reconcile(("velero", "nightly"), now=NOW)
+    built.close()
+    assert result.again == NOW + timedelta(seconds=40 + 60)
+
+
+def test_a_location_wakes_only_for_what_a_deletion_depends_on():
+    """Sync stamps each location once a minute; every waiting request was gathered whole each time."""
+    scene = Scene(ask("ask"))
+    built = scene.build("deletion")
+    (reconciler,) = built.reconcilers
+    reconciler.keys()
+    watch = next(each for each in reconciler.watches() if each.kind.kind == "BackupStorageLocation")
+
+    def wakes(**changes):
+        document = location()
+        document["status"] = document["status"] | changes
+        return watch.keys_of(resource_from_json(document), False)
+
+    assert wakes() == [("velero", "nightly")]
+    assert wakes(lastSyncedTime="2026-03-01T12:00:00Z") == []
+    assert wakes(phase="Unavailable") == [("velero", "nightly")]
+    assert watch.keys_of(resource_from_json(location()), True) == [("velero", "nightly")]
+    built.close()

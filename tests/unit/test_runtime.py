@@ -84,6 +84,13 @@ def test_a_failure_does_not_take_the_other_keys_along():
     assert report.standing is Standing.FAILED
 
 
+def test_a_fault_of_our_own_ends_no_run():
+    """A date in the year 9999 on one request ended the whole run, and nothing was done for the others."""
+    report = run_once([Scripted({"a": [OverflowError("date value out of range")]}, ["a", "b"])], now=NOW)
+    assert [d.ref.name for d in report.decisions] == ["b"]
+    assert "internal error: OverflowError" in report.failures[0].message
+
+
 def test_keys_that_cannot_be_listed_are_a_failure():
     """No keys is not the same as keys that cannot be read."""
     report = run_once([Scripted(known=UnavailableError("no answer"))], now=NOW)
