@@ -26,7 +26,7 @@ def open_local(
     ``now`` stands still as the cluster's time; without it the cluster has the real time. ``collect_absent``: owners
     that were absent from the start count for the garbage collector.
     """
-    with _extra("cli"):
+    with needs("cli"):
         from reprieve.adapters.local import LocalFolder, MemoryEvents
     configuration = _local_configuration(directory, config)
     clock = (lambda: now) if now is not None else (lambda: datetime.now(UTC))
@@ -46,7 +46,7 @@ def _local_configuration(directory: Path, config: Path | None) -> Configuration:
 def open_kubernetes(*, kubeconfig: Path | None, context: str, config: Path | None) -> Iterator[World]:
     """Open a Kubernetes cluster by kubeconfig, or from within a pod. Raises ``ReprieveError``."""
     configuration = load_configuration(config) if config else Configuration()
-    with _extra("k8s"):
+    with needs("k8s"):
         from reprieve.adapters.k8s.client import connect
         from reprieve.adapters.k8s.events import KubernetesEvents
     from reprieve.adapters.cloud.buckets import CloudObjectStores
@@ -71,14 +71,14 @@ def _parallelism(configuration: Configuration) -> int:
 
 def kubernetes_version(*, kubeconfig: Path | None, context: str) -> str:
     """Ask an API server for its version, such as ``v1.31.2``. Raises ``ReprieveError``."""
-    with _extra("k8s"):
+    with needs("k8s"):
         from reprieve.adapters.k8s.client import connect
     with closing(connect(kubeconfig=str(kubeconfig or ""), context=context)) as cluster:
         return cluster.version()
 
 
 @contextmanager
-def _extra(name: str) -> Iterator[None]:
+def needs(name: str) -> Iterator[None]:
     """Name the extra that brings a library which is not there."""
     try:
         yield

@@ -5,6 +5,7 @@ Before the question there is a plan.
 
 from __future__ import annotations
 
+import contextlib
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from datetime import datetime
@@ -13,6 +14,7 @@ from typing import Any, assert_never
 import click
 from attrs import frozen
 
+from reprieve.adapters.k8s.lease import Free
 from reprieve.core.backups import Backup, DeletionRequest, NativeSnapshot, RequestPhase, StorageLocation, request_for
 from reprieve.core.errors import AlreadyExistsError, ContainerMissingError, InvalidError, NotFoundError, ReprieveError
 from reprieve.core.holds import Held, any_hold
@@ -29,6 +31,7 @@ from reprieve.entrypoints.cli.root import ERROR, NOT_DONE
 from reprieve.entrypoints.cli.waiting import carry_out, wait_for_end
 from reprieve.entrypoints.controller.build import backup_reader
 from reprieve.entrypoints.controller.gathering import BackupReader
+from reprieve.entrypoints.leases import LEASE_NAME, controller_lease, lease_namespace
 from reprieve.entrypoints.world import World
 
 WORST = (0, NOT_DONE, ERROR)  # of several exit codes, the last of these holds
@@ -405,8 +408,20 @@ class _Deletion:
             for failure in report.failures:
                 self.fail(failure.message)
         else:
+            self._warn_without_controller()
             wait_for_end(self.world.cluster, self.dialect.request_kind, [ref for _, ref in asked])
         return max((self._judge_end(each.backup, ref) for each, ref in asked), key=WORST.index, default=0)
+
+    def _warn_without_controller(self) -> None:
+        """Nobody may be there to do the work; it is no error, since Velero's own controller may be.
+
+        Who may not read the lease is told nothing.
+        """
+        with contextlib.suppress(ReprieveError):
+            if not isinstance(controller_lease(self.world, now=self.target.now), Free):
+                return
+            lease = f"{lease_namespace(self.world)}/{LEASE_NAME}"
+            render.say(f"no controller holds the lease {lease}: until one runs, this waits", err=True)
 
     def _judge_end(self, backup: Backup, ref: ObjectRef) -> int:
         try:

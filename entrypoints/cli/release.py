@@ -12,6 +12,7 @@ import click
 from attrs import frozen
 
 from reprieve.adapters.k8s import faros
+from reprieve.adapters.k8s.lease import Held
 from reprieve.core.errors import InvalidError, NotFoundError, ReprieveError
 from reprieve.core.objects import ObjectKind, Resource
 from reprieve.core.outcomes import is_gone
@@ -40,6 +41,7 @@ from reprieve.entrypoints.controller.leftovers import Holders, holders, served_k
 from reprieve.entrypoints.controller.owners import ProtectedKind
 from reprieve.entrypoints.controller.protection import ProtectionReconciler
 from reprieve.entrypoints.controller.writes import NoNotes, Writer
+from reprieve.entrypoints.leases import LEASE_NAME, controller_lease, lease_namespace
 from reprieve.entrypoints.world import World
 
 QUESTION = "Are you sure you want to continue"
@@ -72,15 +74,11 @@ def _refuse_beside_a_controller(world: World, target: Target) -> None:
     """A local folder is locked by itself. Raises ``InvalidError``, and core errors when the lease cannot be read."""
     if world.local:
         return
-    from reprieve.adapters.k8s.lease import Held, lease_holder
-    from reprieve.entrypoints.controller.serve import LEASE_NAME, lease_namespace
-
-    namespace = lease_namespace(world)
-    holder = lease_holder(world.cluster, namespace=namespace, name=LEASE_NAME, now=target.now)
+    holder = controller_lease(world, now=target.now)
     if isinstance(holder, Held):
         raise InvalidError(
-            f"a controller runs ({holder.holder} holds the lease {namespace}/{LEASE_NAME}) and would put every "
-            "finalizer back: scale it to zero, and run this again once the lease has ended"
+            f"a controller runs ({holder.holder} holds the lease {lease_namespace(world)}/{LEASE_NAME}) and would put "
+            "every finalizer back: scale it to zero, and run this again once the lease has ended"
         )
 
 

@@ -12,6 +12,7 @@ from types import FrameType
 
 import click
 
+from reprieve.entrypoints.bootstrap import needs
 from reprieve.entrypoints.cli import render
 from reprieve.entrypoints.cli.logs import LEVELS, configure_logging
 from reprieve.entrypoints.cli.options import Target, controllers_option, output_option, target_options
@@ -61,7 +62,8 @@ def _once(built: Controllers, target: Target, output: str, stop: threading.Event
 
 
 def _forever(built: Controllers, world: World, stop: threading.Event, probe_port: int) -> int:
-    from reprieve.entrypoints.controller.serve import serve
+    with needs("controller"):
+        from reprieve.entrypoints.controller.serve import serve
 
     serve(built, world, stop=stop, clock=lambda: datetime.now(UTC), port=probe_port)
     return 0

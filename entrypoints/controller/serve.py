@@ -19,7 +19,6 @@ import structlog
 from reprieve.adapters.k8s.lease import LEASE, Elector, Terms, identity
 from reprieve.core.errors import ContainerMissingError, ExpiredError, ReprieveError
 from reprieve.core.objects import ObjectKind
-from reprieve.entrypoints.configuration import BackupsOff
 from reprieve.entrypoints.controller.build import Controllers, dialect_of
 from reprieve.entrypoints.controller.leftovers import check_at_start
 from reprieve.entrypoints.controller.metrics import Metrics
@@ -27,18 +26,12 @@ from reprieve.entrypoints.controller.probes import Probes
 from reprieve.entrypoints.controller.reflector import Reflector, Subject
 from reprieve.entrypoints.controller.runtime import Runtime, Source, Waker, Watch
 from reprieve.entrypoints.controller.telling import NAME as PROTECTION
+from reprieve.entrypoints.leases import LEASE_NAME, lease_namespace
 from reprieve.entrypoints.world import World
 
 log = structlog.get_logger()
 
-LEASE_NAME = "reprieve-controller"
 EXIT_LOST = 1
-
-
-def lease_namespace(world: World) -> str:
-    """The namespace of the controllers' lease: that of the backups."""
-    backups = world.configuration.backups
-    return "default" if isinstance(backups, BackupsOff) else backups.namespace
 
 
 def _exit_at_once() -> None:

@@ -18,7 +18,7 @@ from reprieve.core.reasons import Reason
 from reprieve.entrypoints.configuration import Configuration
 from reprieve.entrypoints.controller.build import build_controllers
 from reprieve.entrypoints.controller.runtime import run_once
-from reprieve.entrypoints.controller.serve import LEASE_NAME
+from reprieve.entrypoints.leases import LEASE_NAME
 from reprieve.entrypoints.world import World
 
 DEPLOY = Path(__file__).parents[2] / "deploy"

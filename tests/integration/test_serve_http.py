@@ -20,6 +20,7 @@ from reprieve.entrypoints.controller.build import build_controllers
 from reprieve.entrypoints.controller.leftovers import check_at_start
 from reprieve.entrypoints.controller.metrics import Metrics
 from reprieve.entrypoints.controller.probes import Probes
+from reprieve.entrypoints.leases import LEASE_NAME
 from reprieve.entrypoints.world import World
 from tests.integration.apiserver import ApiServer, refusal, times
 from tests.integration.conftest import NOW
@@ -94,11 +95,11 @@ def test_a_request_that_comes_while_it_runs_is_carried_out(controller, cluster, 
     store.create(made("DeleteBackupRequest", "ask", spec={"backupName": "nightly"}))
     assert gone(cluster, "ask")
     assert cluster.list(ObjectKind("velero.io/v1", "Backup"), namespace="velero").items == ()
-    held = lease_holder(cluster, namespace="velero", name=serving.LEASE_NAME, now=datetime.now(UTC))
+    held = lease_holder(cluster, namespace="velero", name=LEASE_NAME, now=datetime.now(UTC))
     assert isinstance(held, Held)
     controller.end()
     now = datetime.now(UTC)
-    assert not isinstance(lease_holder(cluster, namespace="velero", name=serving.LEASE_NAME, now=now), Held)
+    assert not isinstance(lease_holder(cluster, namespace="velero", name=LEASE_NAME, now=now), Held)
 
 
 def test_a_controller_that_loses_its_lease_exits_at_once(controller, api, cluster):
@@ -153,7 +154,7 @@ def test_a_start_without_velero_says_so(without_velero):
 
 def test_a_start_without_velero_is_fine_for_protection_alone(without_velero):
     served(without_velero, names=["protection"])
-    assert isinstance(lease_holder(without_velero, namespace="velero", name=serving.LEASE_NAME, now=NOW), Free)
+    assert isinstance(lease_holder(without_velero, namespace="velero", name=LEASE_NAME, now=NOW), Free)
 
 
 @pytest.mark.parametrize(
