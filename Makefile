@@ -24,7 +24,7 @@ export UV_NO_PROGRESS := 1
 
 .PHONY: help
 help: ## show this list
-	@awk -F ':.*## ' '/^[a-z]+:.*## / {printf "make %-8s %s\n", $$1, $$2}' Makefile
+	@awk -F ':.*## ' '/^[a-z]+:.*## / {printf "make %-9s %s\n", $$1, $$2}' Makefile
 
 .PHONY: install
 install: $(VENV)/requirements.stamp ## the project and all that it needs, into .venv (every target does it)

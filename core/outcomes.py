@@ -7,7 +7,7 @@ be asked for again.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from datetime import datetime, timedelta
 from typing import Any, assert_never
 
@@ -31,10 +31,14 @@ class AlreadyGone:
 
 @frozen
 class Pending:
-    """Accepted, not finished: ask again after that time. No attempt is counted."""
+    """Accepted, not finished: ask again after that time. No attempt is counted.
+
+    ``begun`` is off where nothing was asked for yet, as the call still waits for its turn: then nothing is going away.
+    """
 
     after: timedelta = DEFAULT_PENDING
     message: str = "accepted, not finished yet"
+    begun: bool = True
 
 
 @frozen
@@ -163,7 +167,12 @@ def combined(outcomes: Mapping[str, Outcome]) -> Outcome:
     gravest: Any = outcomes[name]
     note = f"{len(left)} left, such as {name}: {message_of(gravest)}"
     whole: Outcome = attrs.evolve(gravest, message=note)
-    return whole
+    return attrs.evolve(whole, begun=_any_begun(outcomes.values())) if isinstance(whole, Pending) else whole
+
+
+def _any_begun(outcomes: Iterable[Outcome]) -> bool:
+    """Whether something is on its way to be gone: of parts that wait for their turn and one that goes, it is."""
+    return any(isinstance(outcome, Pending) and outcome.begun for outcome in outcomes)
 
 
 _GRAVEST = (Done, AlreadyGone, Pending, Locked, Retryable, Conflict, InUse, Unknown, Denied, Invalid, ContainerMissing)

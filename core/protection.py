@@ -17,7 +17,7 @@ For each dependent the first row that matches wins. "Deletion is wanted" when th
 |    | finalizer not there |        | refers to the owner     |          | apply and release does nothing             |
 |  6 | terminating         | any    | unknown: not read, not  | KEEP     | finalizer stays, retry with back-off       |
 |    |                     |        | decoded, not served     |          |                                            |
-|  7 | terminating         | any    | absent                  | ORPHAN   | settled                                    |
+|  7 | terminating         | any    | absent                  | ORPHAN   | settled; Lost when nobody wanted it to go  |
 |  8 | terminating         | any    | foreign: no reference   | ORPHAN   | untouched; settled                         |
 |    |                     |        | with the owner's UID,   |          |                                            |
 |    |                     |        | no valid orphaned-from  |          |                                            |
@@ -404,7 +404,7 @@ def _first_row(owner: TerminatingOwner, dependent: Dependent, policy: Policy, no
         case UnknownDependent():
             return _unknown(dependent)
         case AbsentDependent(ref):
-            return DependentVerdict(ref, Verdict.ORPHAN, Reason.ABSENT, f"{ref} is not there", 7)
+            return _gone(owner, ref, policy)
         case PresentDependent():
             return _first_row_present(owner, dependent, policy, now)
         case _:
@@ -587,6 +587,18 @@ def _unknown_owner(owner: UnknownOwner, dependents: list[Dependent]) -> Protecti
     message = f"{owner.ref} is unknown, so nothing is done: {owner.why}"
     retry = RetryAfter(backoff(str(owner.ref), max(owner.attempts, 1)), Reason.OWNER_UNKNOWN, message)
     return _keep_all(6, dependents, retry)
+
+
+def _gone(owner: TerminatingOwner, ref: ObjectRef, policy: Policy) -> DependentVerdict:
+    """Row 7. What is gone though nobody wanted it to go is told as lost: else it would be settled in silence."""
+    otherwise = effective_policy(policy, {}, owner.meta.annotations, {}).otherwise
+    if is_asked(owner.meta) or otherwise is Verb.DELETE or policy.allow_delete_by_annotation:
+        return DependentVerdict(ref, Verdict.ORPHAN, Reason.ABSENT, f"{ref} is not there", 7)
+    lost = (
+        f"{ref} is not there, and nobody asked for the deletion of {owner.ref}: it was deleted before, or a foreground "
+        "deletion of its owner took it; the shield prevents that"
+    )
+    return DependentVerdict(ref, Verdict.ORPHAN, Reason.LOST, lost, 7)
 
 
 def _foreign(ref: ObjectRef) -> DependentVerdict:

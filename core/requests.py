@@ -50,7 +50,7 @@ from reprieve.core.backups import (
     StorageLocation,
 )
 from reprieve.core.durations import format_duration
-from reprieve.core.holds import Free, Held, any_hold
+from reprieve.core.holds import HOLD_FILE, Free, Held, any_hold, hold_of
 from reprieve.core.objects import is_object_name
 from reprieve.core.outcomes import (
     AlreadyGone,
@@ -556,13 +556,15 @@ def _check_hold(facts: DeletionFacts, now: datetime) -> Deferred | None:
 def hold_stop(backup: Backup | Absent, directory: Directory | DirectoryUnreadable, *, now: datetime) -> Deferred | None:
     """Ask the hold of a record and of its directory; None when neither holds.
 
-    Asked at admission and again before each stage.
+    Asked at admission and again before each stage. A hold that no annotation shows is told with its place.
     """
     annotations = [backup.meta.annotations] if isinstance(backup, Backup) else []
     mirrored = [directory.hold] if isinstance(directory, Directory) else []
     match any_hold([*annotations, *mirrored], now=now):
         case Held(until=until) as hold:
-            return Deferred(Reason.HELD, until or now + LOOK_AGAIN_HELD, f"backup is {hold.sentence()}")
+            unseen = not any(isinstance(hold_of(each, now=now), Held) for each in annotations)
+            where = f" (so says {HOLD_FILE} in its directory)" if unseen else ""
+            return Deferred(Reason.HELD, until or now + LOOK_AGAIN_HELD, f"backup is {hold.sentence()}{where}")
         case Free():
             return None
         case _ as unmatched:
@@ -714,9 +716,10 @@ _PAUSES = frozenset(
 def postpone(state: RequestState, deferred: Deferred) -> RequestState:
     """The state to write, once, when a request that is at work is deferred: that time does not count.
 
-    In the middle of a pass (no reason is noted) something may be gone already: then there is no phase to give back.
+    In the middle of a pass something may be gone already: then there is no phase to give back. No reason is noted then,
+    or still that of a wait, which is noted once for many passes.
     """
-    phase = None if state.reason is None else state.previous_phase
+    phase = None if state.reason in {None, Reason.PENDING.value} else state.previous_phase
     return evolve(state, reason=deferred.reason.value, next_attempt=None, previous_phase=phase)
 
 
@@ -795,7 +798,8 @@ def _mark_destroyed(state: RequestState, outcomes: StageOutcomes) -> RequestStat
 def _may_be_gone(result: StepResult) -> bool:
     """Whether a step took something away, or may have: one of many parts that failed did, unless it says otherwise."""
     parts = isinstance(result.step, DeleteFiles | DeleteRestore)
-    return is_gone(result.outcome) or isinstance(result.outcome, Pending) or (parts and not result.intact)
+    going = isinstance(result.outcome, Pending) and result.outcome.begun
+    return is_gone(result.outcome) or going or (parts and not result.intact)
 
 
 def _errors(results: list[StepResult]) -> list[str]:

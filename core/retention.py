@@ -86,12 +86,17 @@ class Examined:
 
 @frozen
 class RetentionFacts:
-    """All that a pass rests on: every backup, request and location of one namespace, and what was examined so far."""
+    """All that a pass rests on: every backup, request and location of one namespace, and what was examined so far.
+
+    ``filed`` is how many requests were filed at this very instant already: where the clock stands still, several looks
+    are one pass.
+    """
 
     backups: tuple[Backup, ...] = field(default=(), converter=as_tuple)
     requests: tuple[DeletionRequest, ...] = field(default=(), converter=as_tuple)
     locations: LocationsKnown | LocationsUnreadable = field(factory=LocationsKnown)
     examined: tuple[Examined, ...] = field(default=(), converter=as_tuple)
+    filed: int = 0
 
 
 @frozen
@@ -136,7 +141,7 @@ def retain(facts: RetentionFacts, rules: RetentionRules, *, now: datetime) -> tu
     """Answer for every backup, oldest expiry first. The order of the facts does not matter."""
     index = _RetentionIndex(facts, rules)
     answers: list[RetentionAnswer] = []
-    filed = 0
+    filed = facts.filed
     for backup in _by_expiry(facts.backups):
         verdict = _keep(backup, index, now) or _examine(backup, index, filed, now)
         filed += isinstance(verdict, FileRequest)
@@ -298,7 +303,8 @@ def _check_pause(backup: Backup, index: _RetentionIndex, now: datetime) -> Keep 
 def _examine(backup: Backup, index: _RetentionIndex, filed: int, now: datetime) -> FileRequest | Keep:
     limit = index.rules.max_requests
     if filed >= limit:
-        return Keep(Reason.MAX_REQUESTS, f"its turn comes later: {filed} requests in this pass (maxRequests {limit})")
+        so_far = "1 request" if filed == 1 else f"{filed} requests"
+        return Keep(Reason.MAX_REQUESTS, f"its turn comes later: {so_far} in this pass (maxRequests {limit})")
     match index.examined.get(backup.ref):
         case None:
             return Keep(Reason.NOT_EXAMINED, "it is not known yet whether a request for it would be refused")

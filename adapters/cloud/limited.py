@@ -35,7 +35,7 @@ class LimitedSnapshotStore:
     def delete(self, snapshot_id: str) -> Outcome:
         """Delete one snapshot, in its turn.
 
-        ``Pending`` when its turn is too far away, ``Retryable`` when the account does not answer.
+        ``Pending`` that is not begun when its turn is too far away, ``Retryable`` when the account does not answer.
         """
         return self._limiter.call(partial(self.store.delete, snapshot_id), doing=f"deleting snapshot {snapshot_id}")
 

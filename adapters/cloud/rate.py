@@ -16,9 +16,9 @@ A pause that the provider asks for (``Retry-After``) holds for the whole account
 let through for a window, nobody waits for a turn: a provider that is down keeps no worker either.
 
 Guarantee: no call starts within such a pause or above the rate. Who would wait longer than ``patience`` for a turn is
-told when to come back instead (``Pending``: nothing failed, no attempt is counted). A provider that does not answer at
-all keeps a caller for one time-out of its call; after that calls come back at once (``Retryable``, see ``breaker``).
-Nothing waits by looking at a clock again and again.
+told when to come back instead (``Pending``, not begun: nothing failed, no attempt is counted). A provider that does not
+answer at all keeps a caller for one time-out of its call; after that calls come back at once (``Retryable``, see
+``breaker``). Nothing waits by looking at a clock again and again.
 Not guaranteed: fairness between callers, nor an account's limit over several processes.
 """
 
@@ -178,7 +178,7 @@ class Limiter:
         if held := self.breaker.held():
             return _held_back(doing, held)
         if not self._places.acquire(timeout=max(0.0, ends - self._clock())):
-            return _NotCalled(Pending(PATIENCE, f"{doing}: not asked yet, all parallel calls are taken"))
+            return _NotCalled(Pending(PATIENCE, f"{doing}: not asked yet, all parallel calls are taken", begun=False))
         try:
             return self._in_turn(effect, doing, ends)
         finally:
@@ -190,7 +190,7 @@ class Limiter:
         wait, taken = self._take(ends)
         if not taken:
             told = f"{doing}: not asked yet, the next turn is in {wait:.0f} s"
-            return _NotCalled(Pending(timedelta(seconds=wait), told))
+            return _NotCalled(Pending(timedelta(seconds=wait), told, begun=False))
         if wait:
             self._sleep(wait)
         if held := self.breaker.ask():

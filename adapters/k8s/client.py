@@ -52,7 +52,7 @@ def connect(
 def _said(error: Exception) -> str:
     """What a configuration lacks; an error from inside the client's parser tells nobody what to mend."""
     if isinstance(error, InvalidError | OSError) or type(error).__module__.startswith("kubernetes"):
-        return str(error)
+        return str(error).rstrip(".")
     return f"it is not a kubeconfig ({type(error).__name__}: {error})"
 
 

@@ -1,4 +1,4 @@
-"""``LocalFolder``: a cluster, its buckets and its snapshots in one directory; see DESIGN's "The local folder".
+"""``LocalFolder``: a cluster, its buckets and its snapshots in one directory (``docs/local.md``).
 
 Guarantee: one run at a time, by a lock on the folder itself (no lock file); readers share it. Read-only writes
 nothing at all.

@@ -214,7 +214,7 @@ def _print_attempts(attempts: dict[str, Any]) -> None:
         tries = f", {each['attempts']} failed attempts" if each["attempts"] else ""
         following = f", next attempt {each['nextAttempt']}" if each["nextAttempt"] else ""
         start = "\n" if number else ""
-        render.say(f"{start}  {each['creationTimestamp']}: {each['phase']} ({each['name']}{tries}{following})")
+        render.say(f"{start}  {each['creationTimestamp'] or '-'}: {each['phase']} ({each['name']}{tries}{following})")
         if each["errors"]:
             render.say("  Errors:")
         for error in each["errors"]:

@@ -51,6 +51,11 @@ def find_kind(written: str, candidates: Iterable[ObjectKind]) -> ObjectKind:
     raise InvalidError(f"{written!r} {what} {several}; write it in full, as group/version/Kind/name")
 
 
+def is_among(written: str, kinds: Iterable[ObjectKind]) -> bool:
+    """Whether what is written, a kind's name or the kind in full, means one of these kinds."""
+    return any(written.lower() in {kind.kind.lower(), str(kind).lower()} for kind in kinds)
+
+
 def _parsed(written: str) -> ObjectKind:
     try:
         return ObjectKind.parse(written)

@@ -50,30 +50,35 @@ QUESTION = "Are you sure you want to continue"
 
 @click.command(short_help="Mark owners whose manifest left the desired set.")
 @click.option("--owner", required=True, metavar="KIND/NAME", help="The owner's owner, such as GitTrack/shop.")
-@click.option(
-    "--desired", required=True, type=click.Path(path_type=Path), metavar="DIR", help="The folder with the manifests."
-)
+@click.option("--desired", required=True, metavar="DIR", help="The folder with the manifests.")
 @confirm_option
 @output_option
 @target_options
-def command(*, target: Target, output: str, owner: str, desired: Path, confirm: bool) -> int:
+def command(*, target: Target, output: str, owner: str, desired: str, confirm: bool) -> int:
     """Mark the owners whose manifest left the desired set, and unmark those whose manifest is back.
 
     Run it before the change reaches a tracker that deletes by itself.
     """
     configure_logging("warning")
-    named = parse_named(owner)
+    named, folder = parse_named(owner), _folder(desired)
     with opened(target, read_only=False) as world:
         need_entries(world)
         owners = list_owners(world)
         parent, resource = _parent(world, named, owners, target.namespace)
-        wanted = read_desired(desired, resource)
+        wanted = read_desired(folder, resource)
         limits = _limits(world, tracked_by(parent.ref.uid, owners))
         decision = prune(parent, owners, wanted.keys, limits, now=target.now)
         _show(parent.ref, wanted, decision)
         todo = [each for each in decision.verdicts if each.steps]
         done = carry_out(world, todo) if todo and (confirm or ask(QUESTION)) else []
         return _finish(decision, done, output)
+
+
+def _folder(written: str) -> Path:
+    """The folder that is meant. An empty name, as of a variable that is not set, is not the working directory."""
+    if not written.strip():
+        raise click.UsageError("--desired is empty: name the folder with the manifests (. is the working directory)")
+    return Path(written)
 
 
 def _parent(world: World, named: Named, owners: Sequence[Resource], namespace: str) -> tuple[Owner, Resource]:
@@ -144,9 +149,9 @@ def _code(decision: PruneDecision) -> int:
     match decision.stop:
         case Clear():
             return 0
+        case NotObserved() | NotTheTime(reason=Reason.OWNER_UNKNOWN):
+            return ERROR
         case TooManyPruned() | EmptyDesiredSet() | NotTheTime():
             return NOT_DONE
-        case NotObserved():
-            return ERROR
         case _:
             assert_never(decision.stop)

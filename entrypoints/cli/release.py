@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 import click
-from attrs import frozen
+from attrs import field, frozen
 
 from reprieve.adapters.k8s import faros
 from reprieve.adapters.k8s.lease import Held
@@ -19,6 +19,7 @@ from reprieve.core.outcomes import is_gone
 from reprieve.core.protection import (
     KEEP_EVERYTHING,
     PROTECT,
+    Dependent,
     PresentOwner,
     ProtectionDecision,
     Release,
@@ -30,6 +31,7 @@ from reprieve.core.protection import (
 )
 from reprieve.core.shield import SHIELD_NAME
 from reprieve.core.steps import StepResult
+from reprieve.core.values import as_tuple
 from reprieve.entrypoints.cli import render
 from reprieve.entrypoints.cli.logs import configure_logging
 from reprieve.entrypoints.cli.naming import find_kind, find_object, parse_named
@@ -40,11 +42,12 @@ from reprieve.entrypoints.controller.build import protection_reconciler
 from reprieve.entrypoints.controller.leftovers import Holders, holders, served_kinds
 from reprieve.entrypoints.controller.owners import ProtectedKind
 from reprieve.entrypoints.controller.protection import ProtectionReconciler
-from reprieve.entrypoints.controller.writes import NoNotes, Writer
+from reprieve.entrypoints.controller.writes import Writer
 from reprieve.entrypoints.leases import LEASE_NAME, controller_lease, lease_namespace
 from reprieve.entrypoints.world import World
 
 QUESTION = "Are you sure you want to continue"
+_SHIELD_STAYS = "Once no owner carries our finalizer any more, delete the shield too, if it is in the cluster"
 
 
 @click.command(short_help="Take finalizers of ours off.")
@@ -67,7 +70,8 @@ def command(*, target: Target, output: str, owner: str, force: bool, confirm: bo
         _show(planned, found)
         todo = [each for each in planned if not each.refusal]
         done = releasing.carry_out(todo) if todo and (confirm or ask(QUESTION)) else []
-        return _finish(planned, done, found, output)
+        code = _finish(planned, done, output, whole=not owner and not found.troubles)
+        return code or (NOT_DONE if found.troubles or len(todo) < len(planned) else 0)
 
 
 def _refuse_beside_a_controller(world: World, target: Target) -> None:
@@ -109,34 +113,42 @@ class _Planned:
 
     resource: Resource
     orphans: int = 0
-    lost: int = 0
     refusal: str = ""
+
+
+@frozen
+class _Released:
+    """What was done for one owner, and why not all of it was; no fault when all was."""
+
+    resource: Resource
+    results: tuple[StepResult, ...] = field(default=(), converter=as_tuple)
+    fault: str = ""
 
 
 class _Releasing:
     """One call of the command."""
 
     def __init__(self, world: World, target: Target, reconciler: ProtectionReconciler, *, force: bool) -> None:
-        self._cluster, self._now, self._reconciler, self._force = world.cluster, target.now, reconciler, force
+        self._now, self._reconciler, self._force = target.now, reconciler, force
+        # The reconciler is told of each write: two owners of one dependent change it one after the other.
+        self._writer = Writer(world.cluster, reconciler)
 
     def plan(self, found: Resource) -> _Planned:
-        """Look at one owner; nothing is changed."""
+        """Look at one owner; nothing is changed. Raises core errors."""
         owner = owner_of(found)
-        unknown = self._unknown(owner)
-        if unknown and not self._force:
-            return _Planned(found, refusal=unknown)
-        decision = self._decide(owner)
-        orphans = sum(bool(each.steps) for each in decision.dependents)
-        return _Planned(found, orphans)
+        dependents = self._dependents(owner)
+        refusal = self._refusal(owner, dependents)
+        if refusal:
+            return _Planned(found, refusal=refusal)
+        return _Planned(found, sum(bool(each.steps) for each in self._decide(owner, dependents).dependents))
 
-    def _unknown(self, owner: PresentOwner) -> str:
-        """Why the dependents of a terminating owner are not known; empty when they are, or need not be."""
-        if not isinstance(owner, TerminatingOwner):
+    def _refusal(self, owner: PresentOwner, dependents: Sequence[Dependent]) -> str:
+        """Why an owner stays: it terminates, and its dependents are not known. Empty when it may go, or is forced."""
+        if self._force or not isinstance(owner, TerminatingOwner):
             return ""
         if self._kind(owner.type) is None:
             return f"{owner.type} is not configured, so its dependents are not known"
-        unknown = [each.why for each in self._dependents(owner) if isinstance(each, UnknownDependent)]
-        return unknown[0] if unknown else ""
+        return next((each.why for each in dependents if isinstance(each, UnknownDependent)), "")
 
     def _kind(self, kind: ObjectKind) -> ProtectedKind | None:
         """How to find an owner's dependents; what Faros' owners carry is known without a configuration."""
@@ -145,30 +157,41 @@ class _Releasing:
             return ProtectedKind(kind, KEEP_EVERYTHING, carries=True)
         return configured
 
-    def _dependents(self, owner: PresentOwner) -> Sequence[object]:
+    def _dependents(self, owner: PresentOwner) -> Sequence[Dependent]:
+        """What a terminating owner has; nobody's end is near for a live one, so nothing has to be known of it."""
         kind = self._kind(owner.type)
-        return () if kind is None else self._reconciler.reader.gather(owner, kind)
+        if kind is None or not isinstance(owner, TerminatingOwner):
+            return ()
+        return self._reconciler.reader.gather(owner, kind)
 
-    def _decide(self, owner: PresentOwner) -> ProtectionDecision:
-        """Keep everything: what a terminating owner has is orphaned; what is not known is left to ``--force``."""
+    def _decide(self, owner: PresentOwner, dependents: Sequence[Dependent]) -> ProtectionDecision:
+        """Keep everything: what a terminating owner has is orphaned; what is not known was left to ``--force``."""
         if not isinstance(owner, TerminatingOwner):
-            steps = release_steps(owner.ref, owner.meta)
-            return ProtectionDecision([], Release(steps=steps))
-        kind = self._kind(owner.type)
-        gathered = self._reconciler.reader.gather(owner, kind) if kind is not None else ()
-        known = [each for each in gathered if not isinstance(each, UnknownDependent)]
+            return ProtectionDecision([], Release(steps=release_steps(owner.ref, owner.meta)))
+        known = [each for each in dependents if not isinstance(each, UnknownDependent)]
         return decide(owner, known, KEEP_EVERYTHING, now=self._now)
 
-    def carry_out(self, planned: Sequence[_Planned]) -> list[tuple[Resource, list[StepResult]]]:
-        """Orphan what there is to orphan, then take the finalizers off."""
-        return [(each.resource, self._release(each.resource)) for each in planned]
+    def carry_out(self, planned: Sequence[_Planned]) -> list[_Released]:
+        """Orphan what there is to orphan, then take the finalizers off. All is read afresh: the question took time."""
+        self._reconciler.reader.refresh()
+        return [self._release(each.resource) for each in planned]
 
-    def _release(self, found: Resource) -> list[StepResult]:
+    def _release(self, found: Resource) -> _Released:
         owner = owner_of(found)
-        writer = Writer(self._cluster, NoNotes())
+        try:
+            dependents = self._dependents(owner)
+        except ReprieveError as fault:
+            return _Released(found, fault=str(fault))
+        refusal = self._refusal(owner, dependents)
+        if refusal:
+            return _Released(found, fault=f"it stays: {refusal}")
+        return _Released(found, self._carry_out(self._decide(owner, dependents)))
+
+    def _carry_out(self, decision: ProtectionDecision) -> list[StepResult]:
+        """Carry out one step after the other, up to the first that does not come to its end."""
         results: list[StepResult] = []
-        for step in self._decide(owner).steps:
-            results.append(writer.carry_out(step))  # type: ignore[arg-type]
+        for step in decision.steps:
+            results.append(self._writer.carry_out(step))  # type: ignore[arg-type]
             if not is_gone(results[-1].outcome):
                 break
         return results
@@ -191,19 +214,20 @@ def _sentence(planned: _Planned) -> str:
     return f"is being deleted: {planned.orphans} dependents are orphaned, then it loses our finalizer"
 
 
-def _finish(
-    planned: Sequence[_Planned],
-    done: Sequence[tuple[Resource, list[StepResult]]],
-    found: Holders,
-    output: str,
-) -> int:
-    failed = report_all([(resource.ref, results) for resource, results in done])
+def _finish(planned: Sequence[_Planned], done: Sequence[_Released], output: str, *, whole: bool) -> int:
+    """Print what was done, and what is left to do. ``whole``: every finalizer of ours was looked for and found."""
+    failed = report_all([(each.resource.ref, each.results) for each in done])
+    for each in done:
+        if each.fault:
+            say(f"reprieve: error: {each.resource.ref}: {each.fault}")
     if output != "table":
-        render.emit([result_to_json(resource.ref, results) for resource, results in done], output)
-    say(
-        f"If the shield is in the cluster, delete it too: kubectl delete validatingadmissionpolicybinding,"
-        f"validatingadmissionpolicy {SHIELD_NAME}"
-    )
-    if failed:
-        return ERROR
-    return NOT_DONE if found.troubles or any(each.refusal for each in planned) else 0
+        render.emit([result_to_json(each.resource.ref, each.results) for each in done], output)
+    failed = failed or any(each.fault for each in done)
+    say(_shield_hint(released=whole and not failed and len(done) == len(planned)))
+    return ERROR if failed else 0
+
+
+def _shield_hint(*, released: bool) -> str:
+    """The last thing to do. While an owner is protected the shield is needed."""
+    when = "If the shield is in the cluster, delete it too" if released else _SHIELD_STAYS
+    return f"{when}: kubectl delete validatingadmissionpolicybinding,validatingadmissionpolicy {SHIELD_NAME}"

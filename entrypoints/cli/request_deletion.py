@@ -28,7 +28,7 @@ from reprieve.core.steps import DELETION_REQUESTED, AddFinalizer, DeleteObject, 
 from reprieve.core.values import FrozenMap
 from reprieve.entrypoints.cli import render
 from reprieve.entrypoints.cli.logs import configure_logging
-from reprieve.entrypoints.cli.naming import find_kind, find_object, parse_named
+from reprieve.entrypoints.cli.naming import find_kind, find_object, is_among, parse_named
 from reprieve.entrypoints.cli.options import Target, ask, confirm_option, output_option, target_options
 from reprieve.entrypoints.cli.protected import (
     list_owners,
@@ -64,9 +64,9 @@ def command(*, target: Target, output: str, owner: str, cascade: bool, confirm: 
     named = parse_named(owner)
     with opened(target, read_only=False) as world:
         need_entries(world)
-        owners = list_owners(world) if cascade else []
-        candidates = [*owner_kinds(world), *parent_kinds(owners)]
-        kind = find_kind(named.kind, candidates)
+        # An owner's owner that is named without --cascade is told so, so its kind has to be known as well.
+        owners = list_owners(world) if cascade or not is_among(named.kind, owner_kinds(world)) else []
+        kind = find_kind(named.kind, [*owner_kinds(world), *parent_kinds(owners)])
         found = find_object(world.cluster, kind, named.name, target.namespace)
         asking = _Asking(world, target, output, confirm=confirm)
         return asking.for_all(found, owners) if cascade else asking.for_one(found)
@@ -159,6 +159,11 @@ class _Asking:
 
     def _refusal(self, parent: Resource, tracked: Sequence[_Judged]) -> str:
         """What stands against the whole: it cannot wait by itself, since the owner's owner would go first."""
+        if not tracked:
+            return (
+                f"{parent.ref} tracks no owner of a protected kind, so there is nothing to mark; to delete it alone: "
+                "kubectl delete, or without --cascade where its kind is protected"
+            )
         if parent.meta.terminating:
             return (
                 f"{parent.ref} is being deleted already, and what it tracks is not marked for that; "

@@ -16,6 +16,7 @@ from reprieve.core.errors import ContainerMissingError, NotFoundError, ReprieveE
 from reprieve.core.objects import ObjectKind, ObjectRef, Resource
 from reprieve.core.ports import Cluster
 from reprieve.core.protection import PROTECT
+from reprieve.core.pruning import OwnerKey, key_of
 from reprieve.core.shield import SHIELD_NAME
 from reprieve.core.values import as_tuple
 from reprieve.entrypoints.configuration import ProtectionEntry
@@ -59,8 +60,11 @@ def served_kinds(cluster: Cluster) -> Sequence[ObjectKind]:
 
 
 def holders(cluster: Cluster, kinds: Iterable[ObjectKind]) -> Holders:
-    """The objects of these kinds that carry our finalizer, in order. A kind that is not served has none."""
-    found: list[Resource] = []
+    """The objects of these kinds that carry our finalizer, in order. A kind that is not served has none.
+
+    What is served in several versions of its group counts once, in the version that is named first.
+    """
+    found: dict[OwnerKey, Resource] = {}
     troubles: list[str] = []
     for kind in dict.fromkeys(kinds):
         try:
@@ -70,8 +74,8 @@ def holders(cluster: Cluster, kinds: Iterable[ObjectKind]) -> Holders:
         except ReprieveError as fault:
             troubles.append(f"{kind} cannot be looked through: {fault}")
         else:
-            found += [each for each in listed if PROTECT in each.meta.finalizers]
-    return Holders(sorted(found, key=lambda each: each.ref), troubles)
+            found = {key_of(each.ref): each for each in listed if PROTECT in each.meta.finalizers} | found
+    return Holders(sorted(found.values(), key=lambda each: each.ref), troubles)
 
 
 def warn_about_leftovers(cluster: Cluster, entries: Iterable[ProtectionEntry]) -> None:

@@ -61,7 +61,8 @@ class MigrationReconciler:
 
 
 def _decision(step: RemoveFinalizer, shown: RemoveFinalizer | StepResult) -> Decision:
-    message = f"the finalizer {OLD_FINALIZER} of old Ark releases is taken off; {len(step.finalizers)} others stay"
+    others = ", ".join(step.finalizers) or "none"
+    message = f"the finalizer {OLD_FINALIZER} of old Ark releases is taken off; others, which stay: {others}"
     return Decision(
         NAME, step.ref, Verdict.KEEP, Reason.OLD_FINALIZER, message, (shown,), subject=step.ref.name, changes=True
     )

@@ -86,8 +86,9 @@ class ProtectionReconciler:
         self.events = Events(events)
         self._cluster, self._stop = cluster, stop or threading.Event()
         self._writer = Writer(cluster, self)
-        self._told: dict[str, Telling] = {}
-        self._done: dict[str, dict[Step, StepResult]] = {}
+        # By UID and namespace: a vanished owner is looked for in each namespace whose dependents refer to its UID.
+        self._told: dict[tuple[str, str], Telling] = {}
+        self._done: dict[tuple[str, str], dict[Step, StepResult]] = {}
 
     # Keys
 
@@ -170,7 +171,7 @@ class ProtectionReconciler:
         known = self.owners.get(key)
         if known is not None and known.meta.uid == resource.meta.uid:
             self.owners.forget(key)
-        self._forget(resource.meta.uid)
+        self._forget(resource.ref)
         return [key, Key(key.kind, key.namespace, key.name, resource.meta.uid)]
 
     def _heard_dependent(self, meta: ObjectMeta, *, removed: bool) -> list[Key]:
@@ -242,16 +243,16 @@ class ProtectionReconciler:
             found = self._cluster.get(key.ref, metadata_only=True)
         except NotFoundError:
             self.owners.forget(key)
-            self._forget(known.meta.uid if known is not None else "")
+            self._forget(known.ref if known is not None else key.ref)
             return None
         self.owners.note(found)
         return owner_of(found)
 
-    def _forget(self, uid: str) -> None:
-        self.reader.memory.forget(uid)
-        self.events.forget(uid)
-        self._told.pop(uid, None)
-        self._done.pop(uid, None)
+    def _forget(self, owner: ObjectRef) -> None:
+        self.reader.memory.forget(owner.uid)
+        self.events.forget(owner.uid)
+        self._told.pop(_slot(owner), None)
+        self._done.pop(_slot(owner), None)
 
     def _facts(self, owner: PresentOwner, kind: ProtectedKind) -> tuple[Dependent, ...]:
         """Rows 1 and 2 need no dependents."""
@@ -291,15 +292,15 @@ class ProtectionReconciler:
         """Remember what was done, for the record of the owner once its dependents are settled and say nothing more."""
         said = telling(decision)
         if said is not None and results:
-            self._told[ref.uid] = said
+            self._told[_slot(ref)] = said
         if results:
-            self._done.setdefault(ref.uid, {}).update({result.step: result for result in results})
+            self._done.setdefault(_slot(ref), {}).update({result.step: result for result in results})
 
     def _result(
         self, ref: ObjectRef, decision: ProtectionDecision, results: Sequence[StepResult], now: datetime
     ) -> Result:
-        made = record(ref, decision, results, self._told.get(ref.uid), stopped=self._stop.is_set())
-        made = evolve(made, steps=tuple(self._done.get(ref.uid, {}).values()))
+        made = record(ref, decision, results, self._told.get(_slot(ref)), stopped=self._stop.is_set())
+        made = evolve(made, steps=tuple(self._done.get(_slot(ref), {}).values()))
         for result in results:
             log.info("step carried out", **_fields(ref), **_step_fields(result))
         changed = any(isinstance(result.outcome, Done | Pending) for result in results)
@@ -424,6 +425,11 @@ class ProtectionReconciler:
 def _key(owner: PresentOwner) -> Key:
     """The key of an owner that is there."""
     return Key(owner.type, owner.meta.namespace, owner.meta.name)
+
+
+def _slot(owner: ObjectRef) -> tuple[str, str]:
+    """Under what is remembered of an owner what was done for it."""
+    return (owner.uid, owner.namespace)
 
 
 def _counted(step: Step) -> ObjectRef:

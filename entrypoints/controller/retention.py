@@ -2,7 +2,8 @@
 
 There is one key, so that a pass costs three lists and not three a backup. A pass comes every ``interval``, and at the
 very moment at which the next backup expires, or a hold or a pause ends. What would be refused or would have to wait is
-looked at again at the next scan, as the look costs a few calls.
+looked at again at the next scan, as the look costs a few calls. All looks at one instant count as one pass: a single
+run, whose clock stands still, files ``maxRequests`` at most.
 
 Guarantee: label and failure count are written in one patch before the request is filed, so that a pass that is killed
 in between is mended by the next one; a pass that has nothing new to do writes nothing. Not guaranteed: that the
@@ -75,6 +76,24 @@ class Expirations:
         return news and backup.expiration is not None
 
 
+class FiledNow:
+    """How many requests were filed at the instant of the last pass: a run whose clock stands still is one pass."""
+
+    def __init__(self) -> None:
+        """Know of none."""
+        self._at: datetime | None = None
+        self._count = 0
+
+    def at(self, now: datetime) -> int:
+        """How many were filed at that very instant."""
+        return self._count if self._at == now else 0
+
+    def note(self, now: datetime, results: Iterable[StepResult]) -> None:
+        """Count the requests among what was done at that instant."""
+        done = sum(isinstance(r.step, CreateRequest) and isinstance(r.outcome, Done) for r in results)
+        self._count, self._at = self.at(now) + done, now
+
+
 def gather(reader: BackupReader) -> RetentionFacts:
     """Every backup, request and location of the namespace: three lists. Raises core errors, but for locations."""
     locations: LocationsKnown | LocationsUnreadable
@@ -109,6 +128,7 @@ class RetentionReconciler:
     rules: RetentionRules
     stop: threading.Event = field(factory=threading.Event)
     expirations: Expirations = field(factory=Expirations)
+    filed: FiledNow = field(factory=FiledNow)
 
     name: str = NAME
 
@@ -126,11 +146,12 @@ class RetentionReconciler:
 
     def reconcile(self, key: str, *, now: datetime, apply: bool = True) -> Result:  # noqa: ARG002 - there is one
         """Take one pass over all backups. Raises core errors."""
-        facts = gather(self.reader)
+        facts = evolve(gather(self.reader), filed=self.filed.at(now))
         self.expirations.replace(facts.backups)
-        examined = self._examine(candidates(facts, self.rules, now=now), now)
+        examined = self._examine(candidates(facts, self.rules, now=now), facts.filed, now)
         answers = retain(evolve(facts, examined=examined), self.rules, now=now)
         results = {each.backup.ref: self._carry_out(each) for each in answers if apply and each.steps}
+        self.filed.note(now, [result for done in results.values() for result in done])
         decisions = [_told(each, results.get(each.backup.ref)) for each in answers if _is_news(each, now)]
         outcomes = [result.outcome for done in results.values() for result in done]
         looks = next_look(a for a in answers if a.backup.ref not in {e.ref for e in examined})
@@ -138,10 +159,10 @@ class RetentionReconciler:
         again = min((time for time in (looks, conflict) if time is not None), default=None)
         return Result(tuple(decisions), any(isinstance(o, Done | Conflict) for o in outcomes), again)
 
-    def _examine(self, asked: Iterable[Backup], now: datetime) -> list[Examined]:
+    def _examine(self, asked: Iterable[Backup], filed: int, now: datetime) -> list[Examined]:
         """Look at candidates, oldest expiry first, until as many as may be filed in one pass are admitted."""
         found: list[Examined] = []
-        admitted = 0
+        admitted = filed
         for backup in asked:
             if admitted >= self.rules.max_requests or self.stop.is_set():
                 break

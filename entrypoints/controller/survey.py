@@ -61,12 +61,13 @@ class Survey:
 
     def _everything(self) -> Iterator[Found]:
         records: tuple[Backup, ...] = ()
-        locations: tuple[StorageLocation, ...] = ()
         try:
             records = self.reader.backups()
             locations = self.reader.storage_locations()
         except ReprieveError as fault:
             yield PlaceUnreadable(f"namespace {self.reader.namespace} of the cluster", str(fault))
+            yield from map(_from_record, records)
+            return
         names = {location.name for location in locations}
         for record in records:
             if record.storage_location not in names:

@@ -20,7 +20,7 @@ from attrs import evolve, field, frozen
 
 from reprieve.adapters.k8s.dialect import FixedLocations, ServedLocations
 from reprieve.core.backups import StorageLocation
-from reprieve.core.errors import ConflictError
+from reprieve.core.errors import ConflictError, NotFoundError, ReprieveError
 from reprieve.core.objects import ObjectKind, ObjectMeta, ObjectRef
 from reprieve.core.ports import Cluster
 from reprieve.core.pruning import Count, Percentage, read_limit
@@ -148,9 +148,10 @@ class SyncReconciler:
             return Result((decision,), again=self._next(location, now))
         sync = LocationSync(self.reader, self.effects, location, self.max_removals, self.stop)
         done = sync.run(now=now, apply=apply)
-        if apply:
-            self._note(location, done, now)
-        return Result(self._decisions(location, done, apply=apply), done.changed, self._next(location, now))
+        unstamped = self._noted(location, done, now) if apply else ()
+        decisions = (*self._decisions(location, done, apply=apply), *unstamped)
+        self._log(location, decisions)
+        return Result(decisions, done.changed, self._next(location, now))
 
     def _next(self, location: StorageLocation, now: datetime) -> datetime | None:
         """When the location is due again; in a local run with a clock that stands still, never."""
@@ -158,6 +159,18 @@ class SyncReconciler:
         return following.at if isinstance(following, SyncLater) else None
 
     # What is remembered of a pass
+
+    def _noted(self, location: StorageLocation, done: Pass, now: datetime) -> tuple[Decision, ...]:
+        """Note a pass. Where its time cannot be written, what was done stays told, and the next look waits as well."""
+        try:
+            self._note(location, done, now)
+        except (ConflictError, NotFoundError):
+            raise
+        except ReprieveError as fault:
+            self.looks.note(location, now)
+            message = f"status.lastSyncedTime could not be written: {fault}"
+            return (self._of_location(location, Reason.FAILED, message, standing=Standing.FAILED),)
+        return ()
 
     def _note(self, location: StorageLocation, done: Pass, now: datetime) -> None:
         """Stamp a location that is synced; remember a look that another one at once would not better."""
@@ -192,9 +205,7 @@ class SyncReconciler:
     def _decisions(self, location: StorageLocation, done: Pass, *, apply: bool) -> tuple[Decision, ...]:
         told = [_told(each, apply=apply) for each in done.answered if _is_news(each.answer)]
         finished = [_told_finished(each, apply=apply) for each in done.finished]
-        decisions = (*self._whole(location, done), *finished, *told)
-        self._log(location, decisions)
-        return decisions
+        return (*self._whole(location, done), *finished, *told)
 
     def _log(self, location: StorageLocation, decisions: tuple[Decision, ...]) -> None:
         """Log what was not said in the last pass too: a directory without metadata is no news every minute."""
@@ -271,6 +282,7 @@ def _decision(
     ref: ObjectRef, verdict: Verdict, reason: Reason, message: str, shown: Carried | tuple[Step, ...]
 ) -> Decision:
     steps: tuple[Step | StepResult, ...] = shown.results if isinstance(shown, Carried) else shown
-    failed = isinstance(shown, Carried) and shown.failed
-    standing = Standing.FAILED if failed else Standing.SETTLED
-    return Decision(NAME, ref, verdict, reason, message, steps, standing, subject=ref.name, changes=bool(steps))
+    fault = shown.fault if isinstance(shown, Carried) else ""
+    told = f"{message}; that failed: {fault}" if fault else message
+    standing = Standing.FAILED if fault else Standing.SETTLED
+    return Decision(NAME, ref, verdict, reason, told, steps, standing, subject=ref.name, changes=bool(steps))

@@ -18,7 +18,7 @@ from attrs import evolve, field, frozen
 
 from reprieve.core.backups import SYNC_INCOMPLETE, Backup, Directory, DirectoryUnreadable, StorageLocation
 from reprieve.core.errors import ReprieveError
-from reprieve.core.outcomes import AlreadyGone, Conflict, Done, Outcome, Pending
+from reprieve.core.outcomes import AlreadyGone, Conflict, Done, Outcome, Pending, message_of
 from reprieve.core.pruning import Count, Percentage
 from reprieve.core.reasons import Reason
 from reprieve.core.records import RecordHome
@@ -72,9 +72,10 @@ class Carried:
         return any(isinstance(each.outcome, Done | Conflict) for each in self.results)
 
     @property
-    def failed(self) -> bool:
-        """Whether a step came to something that another read does not mend."""
-        return any(not is_through(r.outcome) and not isinstance(r.outcome, Conflict) for r in self.results)
+    def fault(self) -> str:
+        """What a step came to that another read does not mend; empty when there is none."""
+        faults = (r.outcome for r in self.results if not is_through(r.outcome) and not isinstance(r.outcome, Conflict))
+        return next(map(message_of, faults), "")
 
 
 @frozen

@@ -19,6 +19,7 @@ from reprieve.adapters.cloud.buckets import CloudObjectStores
 from reprieve.core.backups import StorageLocation
 from reprieve.core.errors import ContainerMissingError, DeniedError, InvalidError, UnavailableError
 from reprieve.core.outcomes import Denied, Done, Locked, Retryable
+from tests.integration.blob_server import Blobs
 from tests.integration.buckets_http import IMPATIENCE, xml_error
 from tests.integration.cloud_http import Answer, closed_url, closing
 from tests.integration.contract_buckets import names
@@ -44,6 +45,26 @@ def test_a_thousand_keys_are_one_call(s3, keys, calls):
     outcomes = s3.open().delete(names(keys))
     assert set(outcomes.values()) == {Done()}
     assert [r.method for r in s3.requests] == ["POST"] * calls
+
+
+@pytest.mark.parametrize(("keys", "calls"), [(1, 1), (256, 1), (257, 2), (2500, 10)])
+def test_256_keys_are_one_call_on_azure(keys, calls):
+    with closing(Blobs()) as blobs:
+        for key in names(keys):
+            blobs.put(key)
+        outcomes = blobs.open().delete(names(keys))
+        assert set(outcomes.values()) == {Done()}
+        assert [r.method for r in blobs.requests] == ["POST"] * calls
+
+
+def test_a_key_is_a_call_on_gcs_and_a_listing_follows():
+    with closing(Gcs()) as gcs:
+        for key in names(40):
+            gcs.put(key)
+        outcomes = gcs.open().delete(names(40))
+        assert set(outcomes.values()) == {Done()}
+        assert [r.method for r in gcs.requests if r.method != "GET"] == ["DELETE"] * 40
+        assert gcs.requests[-1].method == "GET"
 
 
 def test_a_listing_asks_once_a_page(s3):

@@ -133,7 +133,7 @@ def broken_configuration(folder):
 )
 @pytest.mark.parametrize("output", ["json", "yaml", "table"])
 def test_exit_codes_of_plan_and_run(folder, world, plans, runs, output):
-    """DESIGN §8: 1 error, 3 refused or waiting, 2 pending changes (``plan`` alone), 0; the first that holds."""
+    """Exit codes: 1 error, 3 refused or waiting, 2 pending changes (``plan`` alone), 0; the first that holds."""
     world(folder)
     before = folder.content()
     shared = ("--controllers", "deletion", "--now", NOW, "-o", output)
@@ -247,7 +247,7 @@ def test_the_list_shows_velero_s_columns_and_the_hold(folder):
 
 
 def test_describe_prints_the_documented_json(folder):
-    """DESIGN §10, key by key; attempts of the same name and another UID are not this backup's."""
+    """The documented format, key by key; attempts of the same name and another UID are not this backup's."""
     labels = {"velero.io/backup-name": "good", "velero.io/backup-uid": "uid-Backup-good"}
     state = {"uid": "uid-Backup-good", "attempts": 2, "nextAttempt": "2026-03-01T13:00:00Z"}
     folder.put(

@@ -9,16 +9,19 @@ from datetime import UTC, datetime
 import pytest
 import structlog
 import yaml
+from attrs import evolve
 
 from reprieve.adapters.local import LocalFolder
 from reprieve.adapters.local.kinds import guessed, known
-from reprieve.core.objects import ObjectKind, ObjectRef
-from reprieve.core.ports import Propagation
-from reprieve.core.protection import PROTECT
+from reprieve.core.objects import ObjectKind, ObjectRef, resource_from_json
+from reprieve.core.ports import Listing, Propagation
+from reprieve.core.protection import PROTECT, UnknownDependent
 from reprieve.core.steps import DELETION_REQUESTED, ORPHANED_FROM
+from reprieve.entrypoints.cli import release
 from reprieve.entrypoints.cli.root import run
 from reprieve.entrypoints.configuration import read_configuration
-from reprieve.entrypoints.controller.leftovers import SHIELD_KINDS, check_at_start
+from reprieve.entrypoints.controller.dependents import DependentReader
+from reprieve.entrypoints.controller.leftovers import SHIELD_KINDS, check_at_start, holders
 from tests.integration.apiserver import Answer, times
 
 NOW = "2026-03-01T12:00:00Z"
@@ -256,6 +259,25 @@ def test_a_cascade_under_an_owners_owner_that_goes_already_marks_nothing(folder)
     assert marked(folder) == []
 
 
+def test_an_owners_owner_that_is_named_without_cascade_is_pointed_to_it(folder):
+    site(folder, 2)
+    assert folder.call("request-deletion", "GitTrack/site", "--confirm") == 1
+    assert "For an owner's owner use --cascade" in folder.err
+    assert marked(folder) == []
+
+
+@pytest.mark.parametrize("named", ["v1/ConfigMap/c1", "GitTrack/empty"])
+def test_a_cascade_over_what_tracks_nothing_deletes_nothing(folder, named):
+    """A mistyped kind must not turn the command into one that deletes whatever is named, unmarked."""
+    site(folder, 2)
+    folder.add(thing(FAROS, "GitTrack", "empty"))
+    assert folder.call("request-deletion", named, "--cascade", "--confirm", "-o", "json") == 3
+    assert "tracks no owner of a protected kind" in folder.err
+    assert json.loads(folder.out) == []
+    assert folder.names(FAROS, "GitTrack") == ["empty", "site"]
+    assert folder.names("v1", "ConfigMap") == ["c0", "c1"]
+
+
 # prune
 
 
@@ -328,11 +350,29 @@ def test_a_missing_folder_marks_nothing(folder):
     assert marked(folder) == []
 
 
+def test_an_empty_name_of_a_folder_is_not_the_working_directory(folder):
+    """``--desired "$CHECKOUT"`` with the variable unset: whatever lies about there is not the desired set."""
+    site(folder, 2)
+    assert folder.call("prune", "--owner", "GitTrack/site", "--desired", "", "--confirm") == 1
+    assert "--desired is empty" in folder.err
+    assert marked(folder) == []
+
+
 def test_an_owners_owner_that_is_not_there_prunes_nothing(folder):
     site(folder)
     desire(folder, "c0")
     assert folder.call("prune", "--owner", "GitTrack/gone", "--desired", folder.path / "desired", "--confirm") == 3
     assert "the loss of an owner is no request" in folder.err
+    assert marked(folder) == []
+
+
+def test_an_owners_owner_that_cannot_be_told_is_an_error(folder):
+    site(folder, 2)
+    folder.add(thing(FAROS, "GitTrack", "site", namespace="other"))
+    desire(folder, "c0")
+    words = ["prune", "--owner", "GitTrack/site", "--desired", folder.path / "desired", "--confirm"]
+    assert folder.call(*words) == 1
+    assert "is in 2 namespaces" in folder.err
     assert marked(folder) == []
 
 
@@ -431,6 +471,58 @@ def test_an_owner_whose_dependents_are_not_known_needs_force(folder):
     assert folder.names(FAROS, "GitTrackObject") == []
 
 
+def test_a_terminating_owner_of_a_kind_that_is_no_longer_configured_needs_force(folder):
+    folder.add(thing("example.com/v1", "Queue", "jobs", finalizers=[PROTECT]))
+    with folder.opened() as opened:
+        opened.cluster.delete(opened.cluster.get(ObjectRef("example.com/v1", "Queue", "jobs", "shop")).ref)
+    assert folder.call("release", "--confirm", "-o", "json") == 3
+    assert "example.com/v1/Queue is not configured, so its dependents are not known" in folder.err
+    assert json.loads(folder.out) == []
+    assert folder.call("release", "example.com/v1/Queue/jobs", "--force", "--confirm") == 0
+    assert folder.names("example.com/v1", "Queue") == []
+
+
+def test_release_orphans_what_two_terminating_owners_share(folder):
+    """Each takes its own reference off, one after the other: the second rests on what the first left behind."""
+    folder.add(database("a"), database("b"), secret("both", "a", "b"), secret("one", "a"), secret("two", "b"))
+    with folder.opened() as opened:
+        for name in ("a", "b"):
+            opened.cluster.delete(opened.cluster.get(ObjectRef("example.com/v1", "Database", name, "shop")).ref)
+    assert folder.call("release", "--confirm") == 0, folder.err
+    assert folder.names("example.com/v1", "Database") == []
+    assert folder.names("v1", "Secret") == ["both", "one", "two"]
+    assert folder.get("v1", "Secret", "both").meta.owners == ()
+
+
+def test_release_does_not_let_an_owner_go_whose_dependents_became_unknown_during_the_question(folder, monkeypatch):
+    """What could be read before the question and cannot be read after it is unknown, and unknown is never let go."""
+    folder.add(database(), secret("password", "orders"), database("live"))
+    with folder.opened() as opened:
+        opened.cluster.delete(opened.cluster.get(ObjectRef("example.com/v1", "Database", "orders", "shop")).ref)
+
+    def yes_and_the_read_fails_from_now_on(_question):
+        lost = UnknownDependent(ObjectRef("v1", "Secret", "(any)", "shop"), "its kind cannot be listed: 503")
+        monkeypatch.setattr(DependentReader, "gather", lambda *_: (lost,))
+        return True
+
+    monkeypatch.setattr(release, "ask", yes_and_the_read_fails_from_now_on)
+    assert folder.call("release", "-o", "json") == 1
+    assert "Database shop/orders: it stays: its kind cannot be listed: 503" in folder.err
+    assert {each["object"]["name"]: len(each["steps"]) for each in json.loads(folder.out)} == {"live": 1, "orders": 0}
+    assert folder.names("example.com/v1", "Database") == ["live", "orders"]
+    assert folder.names("v1", "Secret") == ["password"]
+
+
+def test_release_says_to_delete_the_shield_only_when_nothing_needs_it_any_more(folder):
+    folder.add(database("one"), database("two"))
+    assert folder.call("release", "Database/one", "--confirm") == 0
+    assert "Once no owner carries our finalizer any more, delete the shield too" in folder.err
+    assert folder.call("release", answer="n") == 0
+    assert "Once no owner carries our finalizer any more, delete the shield too" in folder.err
+    assert folder.call("release", "--confirm") == 0
+    assert "If the shield is in the cluster, delete it too: kubectl delete" in folder.err
+
+
 def test_release_refuses_while_a_run_is_at_work_in_the_folder(folder):
     folder.add(database())
     descriptor = os.open(folder.path, os.O_RDONLY | os.O_DIRECTORY)
@@ -441,6 +533,18 @@ def test_release_refuses_while_a_run_is_at_work_in_the_folder(folder):
         os.close(descriptor)
     assert "another reprieve is at work in this folder" in folder.err
     assert folder.get("example.com/v1", "Database", "orders").meta.finalizers == (PROTECT,)
+
+
+def test_what_is_served_in_two_versions_is_released_once():
+    """The configuration may name another version than the one that the cluster prefers: the object is the same."""
+    both = [ObjectKind("example.com/v1beta1", "Database"), ObjectKind("example.com/v1", "Database")]
+    stored = resource_from_json(database())
+
+    class TwoVersions:
+        def list(self, kind, **_):
+            return Listing([evolve(stored, type=kind)], "1")
+
+    assert [each.type for each in holders(TwoVersions(), both).found] == both[:1]
 
 
 def test_nothing_to_release_is_said(folder):

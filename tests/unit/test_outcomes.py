@@ -114,6 +114,21 @@ def test_a_message_is_told_else_the_outcomes_name():
             Retryable(WAIT, "2 left, such as a: slow"),
             id="it-keeps-its-pause",
         ),
+        pytest.param(
+            {"a": Pending(WAIT, "its turn", begun=False), "b": Pending(WAIT, "it runs")},
+            Pending(WAIT, "2 left, such as b: it runs"),
+            id="one-that-goes-is-begun",
+        ),
+        pytest.param(
+            {"a": Pending(WAIT, "it runs"), "b": Pending(WAIT, "its turn", begun=False)},
+            Pending(WAIT, "2 left, such as b: its turn"),
+            id="begun-whichever-stands-for-all",
+        ),
+        pytest.param(
+            {"a": Pending(WAIT, "its turn", begun=False)},
+            Pending(WAIT, "1 left, such as a: its turn", begun=False),
+            id="not-begun",
+        ),
         pytest.param({"a": Locked(NOW, "x")}, Locked(NOW, "1 left, such as a: x"), id="it-keeps-its-date"),
     ],
 )

@@ -144,6 +144,8 @@ ROWS = [
         terminating(PROTECT, **ASKED), unknown, ALWAYS, 6, "KEEP", "Unknown", (), RetryAfter, id="6-even-asked"
     ),
     pytest.param(terminating(PROTECT), gone, ALWAYS, 7, "ORPHAN", "Absent", (), Release, id="7-absent"),
+    pytest.param(terminating(PROTECT), gone, ON_REQUEST, 7, "ORPHAN", "Lost", (), Release, id="7-nobody-wanted-that"),
+    pytest.param(terminating(PROTECT, **ASKED), gone, ON_REQUEST, 7, "ORPHAN", "Absent", (), Release, id="7-asked"),
     pytest.param(terminating(PROTECT, **ASKED), foreign, ALWAYS, 8, "ORPHAN", "Foreign", (), Release, id="8-no-ref"),
     pytest.param(
         terminating(PROTECT, **ASKED),

@@ -205,6 +205,29 @@ def test_without_the_shield_a_foreground_deletion_can_lose_a_dependent_and_the_e
     assert bench.told(secret) == bench.told(owner) == ["Lost"]
 
 
+def test_what_a_foreground_deletion_took_altogether_is_told_on_the_owner_that_carried_it():
+    """The honest one for Faros: nothing is left of the dependent to tell about, yet its owner knows what it carried."""
+    bench = Bench(faros())
+    owner = bench.guarded("deployment-web", GTO, spec=carrying(DEPLOYMENT, "web"))
+    web = bench.make(DEPLOYMENT, "web", owner)
+    bench.cluster.delete(owner.ref, propagation=Propagation.FOREGROUND)
+    assert not bench.there(web)
+    report = bench.run()
+    assert the(report).reason is Reason.LOST
+    assert "Deployment shop/web is not there, and nobody asked" in the(report).message
+    assert bench.told(owner) == ["Lost"]
+    assert not bench.there(owner)
+
+
+def test_what_was_asked_for_and_is_gone_is_not_told_as_lost():
+    bench = Bench(faros())
+    owner = bench.guarded("deployment-web", GTO, spec=carrying(DEPLOYMENT, "web"))
+    bench.ask(owner)
+    bench.run()
+    assert bench.told(owner) == []
+    assert not bench.there(owner)
+
+
 def test_many_owners_are_served_by_one_list_a_kind():
     bench = Bench()
     owners = [bench.guarded(f"db-{number}") for number in range(20)]
@@ -449,6 +472,18 @@ def test_a_dangling_reference_is_taken_off():
     assert the(report).ref.uid == owner.meta.uid
     assert bench.told(secret) == ["Orphaned"]
     assert bench.told(owner) == []
+
+
+def test_each_namespace_that_refers_to_a_vanished_owner_has_a_record_of_its_own_steps():
+    """pusher/faros#143: one UID that is referred to from several namespaces is looked for in each of them."""
+    bench = Bench(shielded=True)
+    reference = {"apiVersion": "example.com/v1", "kind": "Database", "name": "orders", "uid": "lost"}
+    for namespace in ("elsewhere", "shop"):
+        bench.make(SECRET, "password", reference, namespace=namespace)
+    decisions = bench.run().decisions
+    assert [each.ref.namespace for each in decisions] == ["elsewhere", "shop"]
+    for each in decisions:
+        assert [result.step.ref.namespace for result in each.steps] == [each.ref.namespace]
 
 
 def test_an_owner_that_was_made_anew_under_the_name_is_another():

@@ -332,6 +332,7 @@ def test_a_pause_beyond_the_patience_keeps_nobody():
     held = shared.call(refused)
 
     assert isinstance(held, Pending)
+    assert not held.begun
     assert timedelta(seconds=58) < held.after <= timedelta(seconds=60)
     assert len(calls) == 1
     assert sum(clock.slept) < 1
@@ -391,7 +392,7 @@ def test_who_finds_all_parallel_calls_taken_is_told_so_after_the_patience():
     gate.set()
     thread.join()
 
-    assert outcome == Pending(PATIENCE, "deleting snapshot a: not asked yet, all parallel calls are taken")
+    assert outcome == Pending(PATIENCE, "deleting snapshot a: not asked yet, all parallel calls are taken", begun=False)
 
 
 def test_parallel_calls_are_bounded():

@@ -346,8 +346,18 @@ DEFERRED = [
         {"directory": Directory(MetadataPresent(STARTED), {HOLD: "mirrored"})},
         "Held",
         NOW + timedelta(hours=1),
-        "mirrored",
+        "backup is held until the hold is taken off: mirrored (so says reprieve-hold.json in its directory)",
         id="held-by-the-document-in-the-bucket",
+    ),
+    pytest.param(
+        {
+            "backup": a_backup(annotations={HOLD: "audit", HOLD_UNTIL: "2024-01-01T00:00:00Z"}),
+            "directory": Directory(MetadataPresent(STARTED), {HOLD: "mirrored"}),
+        },
+        "Held",
+        NOW + timedelta(hours=1),
+        "mirrored (so says reprieve-hold.json in its directory)",
+        id="held-by-the-document-when-the-record's-own-hold-is-over",
     ),
     *(
         pytest.param(
@@ -644,3 +654,10 @@ def test_a_deferral_at_work_is_noted_once():
 def test_a_deferral_in_the_middle_of_a_pass_leaves_no_phase_to_give_back():
     """The hold is asked again before each stage, and by then something may be gone."""
     assert postpone(in_progress().state, Deferred(Reason.HELD, NOW)).previous_phase is None
+
+
+def test_a_pass_that_was_cut_off_after_a_wait_leaves_no_phase_to_give_back():
+    """One pass waited for its turn, the next deleted a snapshot and died; a hold then made the backup look whole."""
+    waited = in_progress(reason="Pending").state
+
+    assert postpone(waited, Deferred(Reason.HELD, NOW)).previous_phase is None

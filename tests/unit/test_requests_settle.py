@@ -278,6 +278,12 @@ def test_once_something_was_it_stays_deleting(outcome):
     assert settle(Denied("no"), outcome).restore_phase is None
 
 
+def test_what_only_waits_for_its_turn_takes_nothing_away():
+    """A throttled account had every call of a pass wait: its backup stayed Deleting for good, though it was whole."""
+    assert settle(Denied("no"), Pending(begun=False)).restore_phase == "Completed"
+    assert settle(Pending(begun=False)).state.previous_phase == "Completed"
+
+
 def test_that_something_was_destroyed_is_remembered():
     """The first pass deleted one snapshot, the last pass deletes none: the phase does not come back."""
     first = settle(InUse(), Done())

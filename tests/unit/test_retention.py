@@ -276,6 +276,15 @@ def test_at_most_max_requests_a_pass_oldest_expiry_first():
     assert found["b4"].verdict.message == "its turn comes later: 2 requests in this pass (maxRequests 2)"
 
 
+def test_what_was_filed_at_this_instant_counts():
+    """Where the clock stands still, several looks are one pass."""
+    backups = [expired(f"b{n}", expiration=YESTERDAY + n * HOUR) for n in range(3)]
+    found = answers(facts(*backups, filed=1), rules=RetentionRules(max_requests=2))
+
+    assert [name for name, answer in found.items() if isinstance(answer.verdict, FileRequest)] == ["b0"]
+    assert found["b1"].verdict.message == "its turn comes later: 2 requests in this pass (maxRequests 2)"
+
+
 def test_what_would_be_refused_takes_no_place():
     """Else fifty backups that can never go would keep all others for ever."""
     stuck, free = expired("a"), expired("b", expiration=YESTERDAY + HOUR)

@@ -284,6 +284,33 @@ def test_at_most_max_requests_are_filed_in_a_pass_the_oldest_first():
     assert ns.cluster.calls["get Backup"] == 2
 
 
+def test_a_run_whose_clock_stands_still_is_one_pass():
+    """A year of backups expired while nobody looked: a single run asked for all of them, batch after batch.
+
+    The limit is there so that a wrong clock or a wrong expiry shows before everything is gone.
+    """
+    records = [record(name, expires=NOW - age * HOUR) for name, age in {"a": 3, "b": 1, "c": 2}.items()]
+    ns = namespace(*records, retention=RetentionSettings(max_requests=1))
+    (reconciler,) = ns.build("retention").reconcilers
+
+    def look(now):
+        return {d.ref.name: d.message for d in reconciler.reconcile("velero", now=now).decisions}
+
+    look(NOW)
+    assert look(NOW)["b"] == "its turn comes later: 1 request in this pass (maxRequests 1)"
+    assert requests(ns) == ["a"]
+    look(NOW + HOUR)
+    assert requests(ns) == ["a", "c"]
+
+
+def test_a_plan_does_not_count_for_the_next_pass():
+    ns = namespace(record("old", expires=EXPIRED), retention=RetentionSettings(max_requests=1))
+    (reconciler,) = ns.build("retention").reconcilers
+    reconciler.reconcile("velero", now=NOW, apply=False)
+    reconciler.reconcile("velero", now=NOW)
+    assert requests(ns) == ["old"]
+
+
 def test_a_stop_files_nothing_more():
     """What was not examined is kept."""
     ns = namespace(record("old", expires=EXPIRED))
@@ -323,6 +350,10 @@ def test_the_old_finalizer_goes_and_no_other():
     ns = Namespace(carrier("foo", "example.com/mine"), carrier("bar"), record("clean"))
     report = ns.run("migration")
     assert [row[:2] for row in told(report)] == [("migration", "bar"), ("migration", "foo")]
+    assert [d.message.rpartition("; ")[2] for d in report.decisions] == [
+        "others, which stay: none",
+        "others, which stay: example.com/mine",
+    ]
     assert ns.get("foo").meta.finalizers == ("example.com/mine",)
     assert ns.get("bar").meta.finalizers == ()
     ns.run("migration")

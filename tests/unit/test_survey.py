@@ -88,6 +88,25 @@ def test_a_cluster_that_cannot_be_listed_orphans_nothing():
     assert whats(found) == ["namespace velero of the cluster", "snapshot locations"]
 
 
+def test_locations_that_cannot_be_listed_are_not_said_to_be_missing():
+    """The audit said of every backup that its storage location does not exist; it was forbidden to list them."""
+    ns = scene()
+
+    def refuse(verb, kind, _name):
+        if (verb, kind) == ("list", "BackupStorageLocation"):
+            raise DeniedError("403")
+
+    ns.cluster.before = refuse
+    found = report(ns)
+    assert (found.missing, found.orphaned) == ((), ())
+    assert {part.what: part.why for part in found.unknown} == {
+        "namespace velero of the cluster": "403",
+        "aws snapshot snap-1 of backup foo": (
+            "no list that was read names it, but namespace velero of the cluster could not be read"
+        ),
+    }
+
+
 def test_a_directory_that_cannot_be_listed_blames_nobody():
     """Its list could name the snapshots."""
     ns = scene()
@@ -100,6 +119,16 @@ def test_a_directory_that_cannot_be_listed_blames_nobody():
     found = report(ns)
     assert (found.missing, found.orphaned) == ((), ())
     assert whats(found) == ["aws snapshot snap-1 of backup foo", "default: backups/foo/"]
+
+
+def test_what_only_a_directory_without_metadata_and_record_names_is_orphaned():
+    """No request can be filed for it, and sync brings no record back: the snapshots are lost unless this tells it."""
+    files = files_of(record("foo"), snapshots=["snap-1"])
+    left = {key: data for key, data in files.items() if not key.endswith("velero-backup.json")}
+    ns = Namespace(location(), AWS, buckets={"b": left}, snapshots=[TAGGED])
+    found = report(ns)
+    assert [orphan.snapshot.id for orphan in found.orphaned] == ["snap-1"]
+    assert (found.missing, found.unknown) == ((), ())
 
 
 def test_a_listing_that_breaks_off_blames_nobody_for_what_came_after():

@@ -368,6 +368,25 @@ def test_a_location_whose_status_changed_during_the_pass_is_stamped_all_the_same
     assert ns.synced() == format_instant(NOW)
 
 
+def test_a_time_that_cannot_be_written_hides_nothing_and_is_not_tried_without_a_pause():
+    """Without the right to patch the location, a pass failed, told nothing of what it did, and began anew at once."""
+    ns = Namespace(location(), buckets={"b": bucket(record("foo"))})
+
+    def forbid(verb, kind, _name):
+        if (verb, kind) == ("patch", "BackupStorageLocation"):
+            raise DeniedError("no right to patch it")
+
+    ns.cluster.before = forbid
+    (reconciler,) = ns.build("sync").reconcilers
+    first = reconciler.reconcile("default", now=NOW)
+    assert {d.ref.name: (d.reason, d.standing) for d in first.decisions} == {
+        "foo": (Reason.IN_BUCKET, Standing.SETTLED),
+        "default": (Reason.FAILED, Standing.FAILED),
+    }
+    assert first.decisions[-1].message == "status.lastSyncedTime could not be written: no right to patch it"
+    assert reconciler.reconcile("default", now=NOW + timedelta(seconds=1)).again == first.again
+
+
 def test_a_location_that_changes_wakes_its_key_and_one_that_goes_does_not():
     """The watch names the location."""
     ns = Namespace(location())
@@ -416,7 +435,9 @@ def test_a_hold_file_that_cannot_be_written_is_tried_again():
     held = record("foo", annotations={"reprieve.dev/hold": "case 4711"})
     ns = Namespace(location(), held, buckets={"b": bucket(record("foo"))})
     ns.fault = fail(DeniedError("403"), operation="write")
-    assert ns.run("sync").standing is Standing.FAILED
+    report = ns.run("sync")
+    assert report.standing is Standing.FAILED
+    assert report.decisions[0].message == f"its hold is mirrored to {HOLD_KEY}; that failed: 403"
     assert "reprieve.dev/hold-mirrored" not in ns.get("foo").meta.annotations
     assert ns.synced() is None
 
