@@ -572,19 +572,18 @@ def search():
 
 
 @pytest.mark.parametrize("shielded", [True, False], ids=["with-the-shield", "without-the-shield"])
-def test_every_start_comes_to_its_end_whichever_effect_the_process_dies_after(search, shielded, capsys):
+def test_every_start_comes_to_its_end_whichever_effect_the_process_dies_after(search, shielded, tell):
     starts = every_start()
     for start in starts:
         world = begin(search.lab, start, shielded=shielded)
         for policy in POLICIES + (ALLOWING if start.dependent.startswith("says") else []):
             search.end(world, policy, shielded=shielded)
 
-    with capsys.disabled():
-        print(f"\n  {len(starts)} starts: {counted(search)}")  # noqa: T201 - how much was explored
+    tell(f"{len(starts)} starts: {counted(search)}")
     assert len(search.ends) > len(starts)
 
 
-def test_one_event_between_any_two_calls_changes_nothing_of_that(search, capsys):
+def test_one_event_between_any_two_calls_changes_nothing_of_that(search, tell):
     worlds = {
         (world, policy)
         for start in every_start()
@@ -597,8 +596,7 @@ def test_one_event_between_any_two_calls_changes_nothing_of_that(search, capsys)
         backwards = search.run(world, policy, shielded=True, backwards=True)
         assert backwards == search.passed(world, policy, shielded=True), "the order of a list makes a difference"
 
-    with capsys.disabled():
-        print(f"\n  {len(worlds)} worlds disturbed by {len(EVENTS)} events: {counted(search)}")  # noqa: T201
+    tell(f"{len(worlds)} worlds disturbed by {len(EVENTS)} events: {counted(search)}")
     assert len(search.ends) > len(worlds)
 
 

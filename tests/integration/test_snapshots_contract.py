@@ -12,16 +12,6 @@ CELLS = [
 ]
 
 
-@pytest.fixture(scope="module", autouse=True)
-def _shown(request):
-    """Print the table that the cells below hold up."""
-    yield
-    plugins = request.config.pluginmanager
-    if plugins.has_plugin("terminalreporter") and not hasattr(request.config, "workerinput"):
-        with plugins.get_plugin("capturemanager").global_and_fixture_disabled():
-            plugins.get_plugin("terminalreporter").write_line(f"\n{contract_table()}")
-
-
 @pytest.fixture
 def column(request):
     made = COLUMNS[request.param]()
@@ -34,7 +24,8 @@ def test_the_same_comes_to_the_same(case: Case, column):
     assert case.run(column) == case.expected
 
 
-def test_every_gap_is_of_a_case_that_there_is():
+def test_every_gap_is_of_a_case_that_there_is(tell):
+    tell(contract_table())
     names = {case.name for case in CASES}
 
     assert [(name, gap) for name, column in COLUMNS.items() for gap in column.lacks if gap not in names] == []
