@@ -58,6 +58,27 @@ def as_set(items: Iterable[Any]) -> frozenset[Any]:
     return frozenset(items)
 
 
+TEXT_LIMIT = 1024  # characters: more of one text of a stranger nobody reads in an event, a status or a line of a log
+
+
+def cut(text: object, *, limit: int = TEXT_LIMIT) -> str:
+    """``text`` in at most ``limit`` characters; where there is room, how many were left out is said at its end.
+
+    For every text that a stranger wrote, before a pattern, a message or a status gets it. Total: an object is taken
+    as ``str`` shows it (bytes as UTF-8), one that cannot be shown is named by its type, and half a surrogate pair,
+    which no file or API takes, is replaced. What is short enough stays as it is, so to cut twice is to cut once.
+    """
+    try:
+        whole = text.decode("utf-8", "replace") if isinstance(text, bytes) else str(text)
+    except Exception:  # noqa: BLE001 -- a stranger's value may fail in any way when it is asked for its text
+        whole = f"<{type(text).__name__} that cannot be shown>"
+    if len(whole) > limit:
+        # The note takes its room from the text: as much as the longest number needs that it may have to hold.
+        room = limit - len(f" … ({len(whole)} more characters)")
+        whole = f"{whole[:room]} … ({len(whole) - room} more characters)" if room > 0 else whole[: max(limit, 0)]
+    return whole.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
+
+
 def parse_instant(text: object) -> datetime | None:
     """Read an RFC 3339 instant, to UTC; None for anything else, an instant without an offset included."""
     if not isinstance(text, str):

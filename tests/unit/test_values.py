@@ -14,11 +14,55 @@ from reprieve import core
 from reprieve.core.backups import RequestPhase, RequestState
 from reprieve.core.objects import ObjectKind, ObjectMeta, Resource
 from reprieve.core.plain import MODULES, from_plain
-from reprieve.core.values import FrozenMap, format_instant, parse_instant, string_map, to_plain
+from reprieve.core.values import TEXT_LIMIT, FrozenMap, cut, format_instant, parse_instant, string_map, to_plain
 from tests.unit.builders import NOW, a_backup, a_location
 from tests.unit.strategies import INSTANTS, classes, values
 
 MAPS = st.dictionaries(st.text(max_size=3), st.integers(), max_size=5)
+
+
+# Texts of strangers
+
+
+class Unshowable:
+    def __str__(self):
+        raise SystemError("no text")  # neither a ValueError nor a TypeError: whatever a native part may raise
+
+
+@pytest.mark.parametrize(
+    ("text", "limit", "expected"),
+    [
+        pytest.param("", 10, "", id="empty"),
+        pytest.param("short", 5, "short", id="fits-exactly"),
+        pytest.param("a" * 60, 40, "a" * 17 + " … (43 more characters)", id="counted"),
+        pytest.param("a" * 60, 10, "a" * 10, id="no-room-for-the-count"),
+        pytest.param("abc", 0, "", id="nothing-is-let-through"),
+        pytest.param("abc", -3, "", id="a-limit-below-nothing"),
+        pytest.param(None, 10, "None", id="no-text"),
+        pytest.param(b"caf\xc3\xa9\xff", 10, "café\ufffd", id="bytes"),
+        pytest.param(ValueError("why"), 10, "why", id="exception"),
+        pytest.param(10**5000, 80, "<int that cannot be shown>", id="number-too-long-for-python"),
+        pytest.param(Unshowable(), 80, "<Unshowable that cannot be shown>", id="fails-when-asked"),
+        pytest.param("a\ud800b", 10, "a\ufffdb", id="half-a-surrogate-pair"),
+        pytest.param("\ud83d\ude00", 10, "😀", id="both-halves"),
+    ],
+)
+def test_a_strangers_text_is_cut(text, limit, expected):
+    assert cut(text, limit=limit) == expected
+
+
+def test_without_a_limit_of_its_own_a_text_has_the_common_one():
+    assert cut("a" * TEXT_LIMIT) == "a" * TEXT_LIMIT
+    assert cut("a" * 20_000_000).endswith("a … (19999005 more characters)")
+
+
+@given(st.text(st.characters(codec=None), max_size=80), st.integers(-5, 90))
+def test_what_is_cut_is_short_can_be_written_and_stays_as_it_is(text, limit):
+    once = cut(text, limit=limit)
+
+    assert len(once) <= max(limit, 0)
+    assert once.encode().decode() == once
+    assert cut(once, limit=limit) == once
 
 
 # Frozen maps
