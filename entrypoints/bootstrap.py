@@ -8,12 +8,19 @@ world makes no change to it, but that a writable local folder is locked and its 
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator
 from contextlib import ExitStack, closing, contextmanager
 from datetime import UTC, datetime
 from pathlib import Path
 
-from reprieve.entrypoints.configuration import PROVIDERS, BackupsOff, Configuration, load_configuration
+from reprieve.entrypoints.configuration import (
+    PROVIDERS,
+    BackupsOff,
+    Configuration,
+    load_configuration,
+    parse_configuration,
+)
 from reprieve.entrypoints.world import MissingExtraError, World
 
 
@@ -28,7 +35,7 @@ def open_local(
     """
     with needs("cli"):
         from reprieve.adapters.local import LocalFolder, MemoryEvents
-    configuration = _local_configuration(directory, config)
+    configuration = local_configuration(directory, config)
     clock = (lambda: now) if now is not None else (lambda: datetime.now(UTC))
     with LocalFolder(
         directory, read_only=read_only, now=clock, collect_absent=collect_absent, providers=configuration.providers
@@ -37,9 +44,18 @@ def open_local(
         yield World(configuration, folder.cluster, folder.object_stores, stores, events, local=True)
 
 
-def _local_configuration(directory: Path, config: Path | None) -> Configuration:
-    path = config or directory / "reprieve.yaml"
-    return load_configuration(path) if config or path.exists() else Configuration()
+def local_configuration(directory: Path, config: Path | None) -> Configuration:
+    """The configuration of a folder: that of ``--config``, else its own ``reprieve.yaml``, else the defaults.
+
+    Raises ``ConfigurationError``, and ``FolderError`` when the folder's own file is a link or no regular file: whoever
+    made the folder does not choose which file of this machine is read.
+    """
+    if config is not None:
+        return load_configuration(config)
+    with needs("cli"):
+        from reprieve.adapters.local.disk import read
+    path = directory / "reprieve.yaml"
+    return parse_configuration(read(path), source=str(path)) if os.path.lexists(path) else Configuration()
 
 
 @contextmanager

@@ -26,7 +26,12 @@ PROVIDERS = ("aws", "gcp", "azure")
 
 
 class ConfigurationError(ReprieveError):
-    """The configuration cannot be used; the text says which file, which path in it, and what is allowed."""
+    """The configuration cannot be used; each fault says which file, which path in it, and what is allowed."""
+
+    def __init__(self, *faults: str) -> None:
+        """Keep the faults apart, since each has a line of its own."""
+        super().__init__("\n".join(faults))
+        self.faults = faults
 
 
 @frozen
@@ -182,32 +187,37 @@ SCHEMA = _object(
 
 def load_configuration(path: Path) -> Configuration:
     """Read a configuration file. Raises ``ConfigurationError``."""
-    return read_configuration(_parse(path), source=str(path))
+    try:
+        data = path.read_bytes()
+    except OSError as fault:
+        raise ConfigurationError(f"{path}: cannot be read: {fault.strerror or fault}") from fault
+    return parse_configuration(data, source=str(path))
 
 
-def _parse(path: Path) -> Any:
-    """Read the one document of a file, by the reader that refuses duplicate keys, other tags and alias bombs."""
+def parse_configuration(data: bytes, *, source: str) -> Configuration:
+    """Read the one document of a file, by the reader that refuses duplicate keys, other tags and alias bombs.
+
+    Raises ``ConfigurationError``.
+    """
     from reprieve.adapters.local.yamltext import SyntaxFault, read_yaml
 
     try:
-        found = [each.data for each in read_yaml(path.read_text(encoding="utf-8")) if each.data is not None]
-    except OSError as fault:
-        raise ConfigurationError(f"{path}: cannot be read: {fault.strerror or fault}") from fault
+        found = [each.data for each in read_yaml(data.decode("utf-8")) if each.data is not None]
     except UnicodeDecodeError as fault:
-        raise ConfigurationError(f"{path}: this is no UTF-8 text: save it as UTF-8") from fault
+        raise ConfigurationError(f"{source}: this is no UTF-8 text: save it as UTF-8") from fault
     except SyntaxFault as fault:
         where = f", line {fault.line}" if fault.line else ""
-        raise ConfigurationError(f"{path}{where}: is not YAML that can be used: {fault}") from fault
+        raise ConfigurationError(f"{source}{where}: is not YAML that can be used: {fault}") from fault
     if len(found) > 1:
-        raise ConfigurationError(f"{path}: has {len(found)} documents: write one")
-    return found[0] if found else None
+        raise ConfigurationError(f"{source}: has {len(found)} documents: write one")
+    return read_configuration(found[0] if found else None, source=source)
 
 
 def read_configuration(document: Any, *, source: str = "configuration") -> Configuration:
     """Check a parsed document and build the configuration. Raises ``ConfigurationError`` that lists every fault."""
     faults = list(_faults(document))
     if faults:
-        raise ConfigurationError("\n".join(f"{source}: {fault}" for fault in faults))
+        raise ConfigurationError(*(f"{source}: {fault}" for fault in faults))
     return Configuration(
         backups=_backups(document.get("backups", {})),
         protection=tuple(_entry(entry) for entry in document.get("protection", [])),

@@ -6,7 +6,8 @@ Names that begin with a dot are names; only ``.reprieve-*.tmp`` is none: a lefto
 
 Guarantee: a missing bucket is ``ContainerMissing`` in every operation, never an empty one; no key leads out of its
 bucket; what a listing names can be read and deleted under that name. A file whose name is no key stops the listing of
-its directory: what cannot be named cannot be deleted, and half a listing is none.
+its directory, and so does a FIFO, a device or a socket: what cannot be named cannot be deleted, and half a listing is
+none. A bucket, or a location's prefix, that is a link cannot be read: it may lead anywhere.
 Not guaranteed: a key ``a`` beside keys ``a/…``, and names of more than 255 bytes between slashes, which a file system
 cannot hold; versions, locks, conditions.
 """
@@ -22,11 +23,20 @@ from datetime import UTC, datetime
 from itertools import accumulate
 from pathlib import Path
 
-from reprieve.adapters.local.disk import LEFTOVER, Disk, folders, is_folder, walk
+from reprieve.adapters.local.disk import (
+    LEFTOVER,
+    Disk,
+    NotRegularError,
+    folders,
+    is_folder,
+    is_link,
+    read_regular,
+    walk,
+)
 from reprieve.core import errors
 from reprieve.core.backups import StorageLocation
 from reprieve.core.keys import check_directory, check_key, full_key, join, start_of, strip
-from reprieve.core.outcomes import AlreadyGone, Done, Outcome, outcome_of
+from reprieve.core.outcomes import AlreadyGone, Done, Invalid, Outcome, outcome_of
 from reprieve.core.ports import FileInfo, ObjectStore
 
 _NAME_LIMIT, _PATH_LIMIT = 255, 4000
@@ -89,9 +99,10 @@ class _FolderStore:
         """Read a file; see the port."""
         path = self._path(key)
         try:
-            with path.open("rb") as file:
-                data = file.read(limit + 1)
-                size = max(len(data), os.fstat(file.fileno()).st_size)
+            data = read_regular(path.resolve(), limit=limit + 1)
+            size = max(len(data), path.stat().st_size)
+        except NotRegularError as error:
+            raise errors.InvalidError(f"{self._name(key)} is {error}") from error
         except (FileNotFoundError, NotADirectoryError, IsADirectoryError) as error:
             raise errors.NotFoundError(f"{self._name(key)} is not there") from error
         except OSError as error:
@@ -142,7 +153,8 @@ class _FolderStore:
 
     def _unlink(self, path: Path) -> Outcome:
         if not path.is_file():
-            return AlreadyGone()
+            there = os.path.lexists(path) and not path.is_dir()
+            return Invalid(f"{path} is no regular file: remove it by hand") if there else AlreadyGone()
         self._disk.remove(path)
         with suppress(OSError):  # a folder that cannot go is none of a key's business
             for parent in path.parents:
@@ -152,6 +164,10 @@ class _FolderStore:
         return Done()
 
     def _bucket(self) -> None:
+        for place in accumulate(Path(self._prefix).parts, lambda above, name: above / name, initial=self._folder):
+            if is_link(place):
+                what = f"{place} cannot be read: it is a link, and links are not followed"
+                raise errors.InvalidError(f"bucket {self._folder.name}: {what}")
         if not is_folder(self._folder):
             raise errors.ContainerMissingError(f"the bucket {self._folder.name} is not there: {self._folder}")
 
@@ -183,7 +199,11 @@ class _FolderStore:
         """Every key below a directory, in order. Raises ``InvalidError`` for a file whose name is none."""
         base, files = self._folder / self._prefix, self._files(directory) if self._is_there(directory) else ()
         with _in(self._folder.name):
-            return tuple(sorted(check_key(path.relative_to(base).as_posix()) for path in files))
+            found = {check_key(path.relative_to(base).as_posix()): path for path in files}
+            for key, path in found.items():
+                if not path.is_file():  # listed, it could be neither read nor deleted; left out, "all gone" were untrue
+                    raise errors.InvalidError(f"key {key!r} is no regular file: remove it by hand")
+            return tuple(sorted(found))
 
     def _is_there(self, directory: str) -> bool:
         """Whether there is such a directory. Links are not followed: what they lead to has a name of its own."""

@@ -22,6 +22,7 @@ from reprieve.core.errors import ReprieveError
 LEFTOVER = ".reprieve-*.tmp"
 NOTHING_THERE = frozenset({errno.ENOENT, errno.ENOTDIR, errno.ENAMETOOLONG})
 _COUNTER = itertools.count(1)
+_PUT_A_FILE = "put the file or the folder itself here"
 
 
 class FolderError(ReprieveError):
@@ -124,21 +125,66 @@ def reported(path: Path, what: str) -> Iterator[None]:
 
 
 def read(path: Path) -> bytes:
-    """Read a file. Raises ``FolderError``."""
+    """Read a regular file. Raises ``FolderError``, also for a link, and for what would never end, such as a FIFO."""
     with reported(path, "cannot be read"):
-        return path.read_bytes()
+        try:
+            return read_regular(path)
+        except NotRegularError as error:
+            raise FolderError(path, f"this is {error}", way_out=_PUT_A_FILE) from error
 
 
-def walk(top: Path, *, hidden: bool = False) -> Iterator[Path]:
+class NotRegularError(Exception):
+    """Something has the name of a file and is none; the text says what it is. Never passes this package."""
+
+
+def read_regular(path: Path, *, limit: int = -1) -> bytes:
+    """Read at most ``limit`` bytes (-1: all) of a file, without following a link and without waiting for a writer.
+
+    Raises ``NotRegularError`` for a link, a FIFO, a device or a socket, and ``OSError``.
+    """
+    try:
+        descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
+    except OSError as error:
+        if error.errno == errno.ELOOP and path.is_symlink():
+            raise NotRegularError("a link: links are not followed") from error
+        if error.errno == errno.ENXIO:  # a socket, or a device that is not there
+            raise NotRegularError("no regular file") from error
+        raise
+    with os.fdopen(descriptor, "rb") as file:
+        mode = os.fstat(descriptor).st_mode
+        if stat.S_ISDIR(mode):
+            raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), str(path))
+        if not stat.S_ISREG(mode):
+            raise NotRegularError("no regular file")
+        return file.read(limit)
+
+
+def is_link(path: Path) -> bool:
+    """Whether there is a link of that name; a name that no file can have is none."""
+    with suppress(OSError, ValueError):
+        return path.is_symlink()
+    return False
+
+
+def refuse_link(path: Path) -> None:
+    """Raise ``FolderError`` when there is a link of that name, whatever it leads to: it may lead out of the folder."""
+    if is_link(path):
+        raise FolderError(path, "this is a link: links are not followed", way_out=_PUT_A_FILE)
+
+
+def walk(top: Path, *, hidden: bool = False, links: bool = True) -> Iterator[Path]:
     """Every file below a folder, in order; none below a folder that is missing. Links are not followed.
 
-    ``hidden``: also those whose name, or whose folder's name, begins with a dot. Raises ``FolderError``.
+    ``hidden``: also those whose name, or whose folder's name, begins with a dot. ``links`` False: a link to a folder
+    is an error, as what lies behind it would be missed in silence. Raises ``FolderError``.
     """
     if not top.exists():
         return
     with reported(top, "cannot be read"):
         for folder, folders, files in os.walk(top, onerror=_raise):
             folders[:] = sorted(name for name in folders if hidden or not name.startswith("."))
+            for name in [] if links else folders:
+                refuse_link(Path(folder, name))
             yield from (Path(folder, name) for name in sorted(files) if hidden or not name.startswith("."))
 
 

@@ -16,7 +16,7 @@ from types import TracebackType
 from typing import Self
 
 from reprieve.adapters.local.buckets import FolderObjectStores
-from reprieve.adapters.local.disk import Disk, FolderError, reported, sweep
+from reprieve.adapters.local.disk import Disk, FolderError, refuse_link, reported, sweep
 from reprieve.adapters.local.foldercluster import FolderCluster
 from reprieve.adapters.local.snapshots import FolderSnapshotStores
 from reprieve.adapters.local.status import ServedKind
@@ -56,6 +56,7 @@ class LocalFolder:
         disk = disk or Disk()
         self._lock = _locked(self.path, shared=read_only)
         try:
+            refuse_link(self.path / "buckets")
             if not read_only:
                 self._sweep()
             self.cluster = FolderCluster(

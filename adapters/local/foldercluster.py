@@ -18,7 +18,7 @@ from pathlib import Path
 
 from reprieve.adapters.local.cluster import LocalCluster, translate
 from reprieve.adapters.local.collector import Collector
-from reprieve.adapters.local.disk import Disk, FolderError, read, sweep, walk
+from reprieve.adapters.local.disk import Disk, FolderError, read, refuse_link, sweep, walk
 from reprieve.adapters.local.manifests import (
     SUFFIXES,
     Key,
@@ -81,7 +81,8 @@ class FolderFiles:
 
     def load(self) -> list[Json]:
         """Read every file. Raises ``FolderError``, also for an object that stands in two places."""
-        for path in walk(self._root):
+        refuse_link(self._root)
+        for path in walk(self._root, links=False):
             if path.suffix in SUFFIXES:
                 self._load_file(path)
         return [part.obj for _, file in sorted(self._files.items()) for part in file.parts]
@@ -103,8 +104,6 @@ class FolderFiles:
             self._create(key, change.new)
 
     def _load_file(self, path: Path) -> None:
-        if path.is_symlink():
-            raise FolderError(path, "this is a link", way_out="put the file itself here: links are not followed")
         data = read(path)
         file = parse_file(path, data)
         self._names.add(str(path).lower())

@@ -8,6 +8,7 @@ Not guaranteed: accounts and regions; a provider's locations share its snapshots
 from __future__ import annotations
 
 import json
+import os
 import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from datetime import timedelta
@@ -171,7 +172,7 @@ class FolderSnapshotStores:
     ) -> None:
         self._path, self._disk, self._read_only, self._more = path, disk or Disk(), read_only, more
         self._configured = None if providers is None else frozenset(map(plain_provider, providers))
-        self._file = parse_snapshots(path, read(path)) if path.exists() else SnapshotFile()
+        self._file = parse_snapshots(path, read(path)) if os.path.lexists(path) else SnapshotFile()
         self._lock = threading.Lock()
         self._check_twice()
 

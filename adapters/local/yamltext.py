@@ -13,6 +13,7 @@ from __future__ import annotations
 import json
 import math
 import re
+from collections import Counter
 from functools import cache
 from typing import Any
 
@@ -196,7 +197,7 @@ class _Reader:
     def _key(self, frame: _Frame, event: Any) -> None:
         """Take a scalar as the key of a mapping: keys are strings, whatever they look like."""
         if event.value in frame.data:
-            raise self._fault(f"the key {event.value!r} is there twice", event)
+            raise self._fault(f"the key {event.value[:100]!r} is there twice", event)
         frame.key = event.value
         frame.merging = event.value == "<<" and event.implicit[0]
 
@@ -315,15 +316,17 @@ def scalar(text: str) -> Any:
 
 
 def read_json(text: str) -> list[Found]:
-    """Read a JSON text, or several one after the other. Raises ``SyntaxFault``."""
+    """Read a JSON text, or several one after the other, in time linear to the length. Raises ``SyntaxFault``."""
     decoder = json.JSONDecoder(object_pairs_hook=_pairs, parse_constant=_constant)
     found: list[Found] = []
-    position, begin = 0, 0
+    begin, line = 0, 1
     try:
-        while (position := len(text) - len(text[position:].lstrip(" \t\r\n"))) < len(text):
+        while (position := _after_blanks(text, begin)) < len(text):
+            line += text.count("\n", begin, position)
             data, end = decoder.raw_decode(text, position)
-            found.append(Found(data, Span(begin, end), Span(position, end), text.count("\n", 0, position) + 1))
-            position = begin = end
+            found.append(Found(data, Span(begin, end), Span(position, end), line))
+            line += text.count("\n", position, end)
+            begin = end
     except json.JSONDecodeError as error:
         raise SyntaxFault(error.msg, document=len(found) + 1, line=error.lineno) from error
     except (ValueError, RecursionError) as error:
@@ -332,12 +335,20 @@ def read_json(text: str) -> list[Found]:
     return found
 
 
+_BLANKS = re.compile(r"[ \t\r\n]*")
+
+
+def _after_blanks(text: str, at: int) -> int:
+    blanks = _BLANKS.match(text, at)
+    return blanks.end() if blanks else at
+
+
 def _pairs(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     data = dict(pairs)
     if len(data) < len(pairs):
-        names = [name for name, _ in pairs]
-        twice = next(name for name in names if names.count(name) > 1)
-        raise ValueError(f"the key {twice!r} is there twice")
+        counts = Counter(name for name, _ in pairs)
+        twice = next(name for name, count in counts.items() if count > 1)
+        raise ValueError(f"the key {twice[:100]!r} is there twice")
     return data
 
 

@@ -9,7 +9,7 @@ import click
 
 from reprieve.core.audit import AuditReport, MissingPart, OrphanedSnapshot, UnknownPart, audit, report_to_json
 from reprieve.core.durations import format_duration
-from reprieve.entrypoints.cli import render
+from reprieve.entrypoints.cli import screen
 from reprieve.entrypoints.cli.logs import configure_logging
 from reprieve.entrypoints.cli.options import Target, output_option, target_options
 from reprieve.entrypoints.cli.root import NOT_DONE
@@ -34,9 +34,9 @@ def command(*, target: Target, output: str) -> int:
     with target.open(read_only=True) as world:
         report = audit(survey(world).facts(), now=target.now)
     if output != "table":
-        render.emit(report_to_json(report), output)
+        screen.emit(report_to_json(report), output)
     elif report.is_clean:
-        click.echo("Nothing is missing, orphaned or unknown.")
+        screen.say("Nothing is missing, orphaned or unknown.")
     else:
         show(report)
     return 0 if report.is_clean else NOT_DONE
@@ -49,9 +49,9 @@ def survey(world: World) -> Survey:
 
 def show(report: AuditReport) -> None:
     """Print the findings as a table, and how many there are."""
-    render.table(COLUMNS, _rows(report))
+    screen.table(COLUMNS, _rows(report))
     counts = (len(report.missing), len(report.orphaned), len(report.unknown))
-    click.echo("\n{} missing, {} orphaned, {} unknown. Nothing was deleted.".format(*counts))
+    screen.say("", "{} missing, {} orphaned, {} unknown. Nothing was deleted.".format(*counts))
 
 
 def _rows(report: AuditReport) -> Iterator[tuple[str, ...]]:

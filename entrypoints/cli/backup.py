@@ -23,10 +23,10 @@ from reprieve.core.reasons import Verdict
 from reprieve.core.requests import Absent, Admitted, Deferred, Refused, admit, bind, plan
 from reprieve.core.steps import DeleteRestore, DeleteSnapshot, Step
 from reprieve.core.values import format_instant
-from reprieve.entrypoints.cli import render
+from reprieve.entrypoints.cli import render, screen
 from reprieve.entrypoints.cli.describing import further, say_expiry_and_holds, say_restores
 from reprieve.entrypoints.cli.logs import configure_logging
-from reprieve.entrypoints.cli.options import Target, ask, confirm_option, output_option, target_options
+from reprieve.entrypoints.cli.options import Target, confirm_option, output_option, target_options
 from reprieve.entrypoints.cli.root import ERROR, NOT_DONE
 from reprieve.entrypoints.cli.waiting import carry_out, wait_for_end
 from reprieve.entrypoints.controller.build import backup_reader
@@ -57,13 +57,13 @@ def list_command(*, target: Target, output: str, selector: str) -> int:
     with target.open(read_only=True) as world:
         backups = _backups(world, selector)
     if output != "table":
-        render.emit([_summary(backup, target.now) for backup in backups], output)
+        screen.emit([_summary(backup, target.now) for backup in backups], output)
         return 0
     if not backups:
-        click.echo("No backups found.")
+        screen.say("No backups found.")
         return 0
     rows = [_row(backup, target.now) for backup in backups]
-    render.table(("NAME", "STATUS", "CREATED", "EXPIRES", "LOCATION", "SNAPSHOTS", "HOLD"), rows)
+    screen.table(("NAME", "STATUS", "CREATED", "EXPIRES", "LOCATION", "SNAPSHOTS", "HOLD"), rows)
     return 0
 
 
@@ -130,7 +130,7 @@ def describe_command(*, target: Target, output: str, name: str) -> int:
         backup = _one(reader, name)
         described = _describe(reader, backup) | further(reader, world.backups.retention, backup, now=target.now)
     if output != "table":
-        render.emit(described, output)
+        screen.emit(described, output)
     else:
         _print_description(described)
     return 0
@@ -170,7 +170,7 @@ def _snapshots(reader: BackupReader, backup: Backup) -> list[dict[str, str]]:
     try:
         items = reader.inventory(backup, location).items
     except ReprieveError as fault:
-        click.echo(f"reprieve: the snapshots of {backup.name} cannot be read: {fault}", err=True)
+        screen.say(f"reprieve: the snapshots of {backup.name} cannot be read: {fault}", err=True)
         return []
     native = [item for item in items if isinstance(item, NativeSnapshot) and item.id]
     return [
@@ -193,15 +193,15 @@ def _attempt(request: DeletionRequest) -> dict[str, Any]:
 
 def _print_description(described: dict[str, Any]) -> None:
     attempts = described["deletionAttempts"]
-    render.say(f"Name:              {described['name']}")
-    render.say(f"UID:               {described['uid']}")
-    render.say(f"Phase:             {described['phase']}")
-    render.say(f"Storage location:  {described['storageLocation']}")
-    render.say(f"Expires:           {described['expiration'] or 'never'}")
+    screen.say(f"Name:              {described['name']}")
+    screen.say(f"UID:               {described['uid']}")
+    screen.say(f"Phase:             {described['phase']}")
+    screen.say(f"Storage location:  {described['storageLocation']}")
+    screen.say(f"Expires:           {described['expiration'] or 'never'}")
     say_expiry_and_holds(described)
-    render.say(f"Snapshots:         {len(described['snapshots'])}")
+    screen.say(f"Snapshots:         {len(described['snapshots'])}")
     for snapshot in described["snapshots"]:
-        render.say(f"  {snapshot['id']}  ({snapshot['provider']}, snapshot location {snapshot['location']})")
+        screen.say(f"  {snapshot['id']}  ({snapshot['provider']}, snapshot location {snapshot['location']})")
     say_restores(described)
     if attempts["deleteBackupRequests"]:
         _print_attempts(attempts)
@@ -209,16 +209,16 @@ def _print_description(described: dict[str, Any]) -> None:
 
 def _print_attempts(attempts: dict[str, Any]) -> None:
     failed = f" ({attempts['failed']} failed)" if attempts["failed"] else ""
-    render.say(f"\nDeletion Attempts{failed}:")
+    screen.say("", f"Deletion Attempts{failed}:")
     for number, each in enumerate(attempts["deleteBackupRequests"]):
         tries = f", {each['attempts']} failed attempts" if each["attempts"] else ""
         following = f", next attempt {each['nextAttempt']}" if each["nextAttempt"] else ""
-        start = "\n" if number else ""
-        render.say(f"{start}  {each['creationTimestamp'] or '-'}: {each['phase']} ({each['name']}{tries}{following})")
+        start = [""] if number else []
+        screen.say(*start, f"  {each['creationTimestamp'] or '-'}: {each['phase']} ({each['name']}{tries}{following})")
         if each["errors"]:
-            render.say("  Errors:")
+            screen.say("  Errors:")
         for error in each["errors"]:
-            render.say(f"    {error}")
+            screen.say(f"    {error}")
 
 
 # delete
@@ -290,7 +290,7 @@ def delete_command(
         code = max(deletion.wait(asked) if wait else 0, ERROR if deletion.failed else 0, key=WORST.index)
         created = [ref for each, ref in asked if isinstance(each, Askable)]
         if output != "table":
-            render.emit([{"name": ref.name, "namespace": ref.namespace, "uid": ref.uid} for ref in created], output)
+            screen.emit([{"name": ref.name, "namespace": ref.namespace, "uid": ref.uid} for ref in created], output)
         return code
 
 
@@ -307,7 +307,7 @@ class _Deletion:
         """Find the backups and judge each as the controller would now."""
         found = self._named(names) if names else _backups(self.world, selector)
         if not found and not self.failed:
-            click.echo("No backups found", err=True)
+            screen.say("No backups found", err=True)
         waiting = [request for request in self.reader.requests() if request.phase is not RequestPhase.PROCESSED]
         return [self._judge(backup, [r for r in waiting if _concerns(r, backup)]) for backup in found]
 
@@ -322,7 +322,7 @@ class _Deletion:
 
     def fail(self, message: str) -> None:
         """Say what failed, and let the exit code be 1."""
-        render.say(f"reprieve: error: {message}", err=True)
+        screen.say(f"reprieve: error: {message}", err=True)
         self.failed = True
 
     def _judge(self, backup: Backup, waiting: Sequence[DeletionRequest]) -> Selected:
@@ -353,7 +353,7 @@ class _Deletion:
         """Show the plan, on standard error, since standard output belongs to the result."""
         for each in selected:
             steps = f" ({each.steps} steps)" if isinstance(each, Askable) and each.steps else ""
-            render.say(f"{each.backup.name}: {each.verdict.value} {each.reason}: {each.message}{steps}", err=True)
+            screen.say(f"{each.backup.name}: {each.verdict.value} {each.reason}: {each.message}{steps}", err=True)
 
     def ask_for(self, selected: Sequence[Selected], *, confirmed: bool, wait: bool) -> list[tuple[Selected, ObjectRef]]:
         """Create the requests, once somebody has agreed; gives them with those that are there already.
@@ -362,7 +362,7 @@ class _Deletion:
         """
         carried_out = wait and self.target.local is not None
         needs_a_yes = any(isinstance(each, Askable) or (carried_out and isinstance(each, Asked)) for each in selected)
-        if needs_a_yes and not (confirmed or ask("Are you sure you want to continue")):
+        if needs_a_yes and not (confirmed or screen.ask("Are you sure you want to continue")):
             return []
         asked: list[tuple[Selected, ObjectRef]] = []
         for each in selected:
@@ -392,8 +392,8 @@ class _Deletion:
                 if not left:
                     raise
             else:
-                click.echo(f'Request to delete backup "{backup.name}" submitted successfully.', err=True)
-                click.echo(
+                screen.say(f'Request to delete backup "{backup.name}" submitted successfully.', err=True)
+                screen.say(
                     "The backup will be fully deleted after all associated data "
                     "(disk snapshots, backup files, restores) are removed.",
                     err=True,
@@ -421,7 +421,7 @@ class _Deletion:
             if not isinstance(controller_lease(self.world, now=self.target.now), Free):
                 return
             lease = f"{lease_namespace(self.world)}/{LEASE_NAME}"
-            render.say(f"no controller holds the lease {lease}: until one runs, this waits", err=True)
+            screen.say(f"no controller holds the lease {lease}: until one runs, this waits", err=True)
 
     def _judge_end(self, backup: Backup, ref: ObjectRef) -> int:
         try:
@@ -433,7 +433,7 @@ class _Deletion:
             self.fail(f"{backup.name}: {ref.name} ended with: {errors or 'no error, yet it is still there'}")
             return ERROR
         why = f": {errors}" if errors else ""
-        render.say(f"{backup.name}: {ref.name} has not ended yet ({request.phase.value}){why}", err=True)
+        screen.say(f"{backup.name}: {ref.name} has not ended yet ({request.phase.value}){why}", err=True)
         return NOT_DONE
 
     def _judge_gone(self, backup: Backup, ref: ObjectRef) -> int:
@@ -442,7 +442,7 @@ class _Deletion:
         if isinstance(live, Backup) and live.meta.uid == backup.meta.uid:
             self.fail(f"{backup.name}: {ref.name} is gone, but the backup is still there: somebody took it back")
             return ERROR
-        click.echo(f"{backup.name} is deleted", err=True)
+        screen.say(f"{backup.name} is deleted", err=True)
         return 0
 
 

@@ -14,7 +14,7 @@ import click
 
 from reprieve.core.objects import ObjectRef
 from reprieve.entrypoints import bootstrap
-from reprieve.entrypoints.cli import render
+from reprieve.entrypoints.cli import screen
 from reprieve.entrypoints.cli.logs import configure_logging
 from reprieve.entrypoints.cli.root import ERROR
 from reprieve.entrypoints.controller.build import build_controllers
@@ -48,7 +48,9 @@ def _show(folder: Path, *, kept: bool) -> int:
     told: Sequence[Story] = write_sample(folder, now=now)
     tracks = write_protection_sample(folder)
     asked = sum(1 for story in told if story.asked)
-    click.echo(f"{len(told) - 1} backups on two clouds; somebody asked for the deletion of {asked} by name and UID.\n")
+    screen.say(
+        f"{len(told) - 1} backups on two clouds; somebody asked for the deletion of {asked} by name and UID.", ""
+    )
     before, carried = _counts(folder), _carried(folder)
     report = _run(folder, now)
     _tell(told, [decision for decision in report.decisions if decision.controller == "deletion"])
@@ -58,7 +60,7 @@ def _show(folder: Path, *, kept: bool) -> int:
     _show_counts(carried, _carried(folder))
     hour = _an_hour_later(folder, now + timedelta(hours=1))
     if kept:
-        click.echo(f"\nThe folder is left in {folder}. Try: reprieve plan --local {folder}")
+        screen.say("", f"The folder is left in {folder}. Try: reprieve plan --local {folder}")
     return ERROR if report.failures or accidents.failures or hour.failures else 0
 
 
@@ -85,10 +87,12 @@ def _an_hour_later(folder: Path, now: datetime) -> Report:
     ages = add_time_sample(folder, now=now)
     report = _run(folder, now)
     mine = {d.ref.name: d for d in report.decisions if d.controller in {"sync", "retention"}}
-    click.echo("\nAn hour later. Nobody asked; these are the work of expiry (retention) and of the bucket (sync).\n")
+    screen.say(
+        "", "An hour later. Nobody asked; these are the work of expiry (retention) and of the bucket (sync).", ""
+    )
     rows = [(age.backup, age.tells, *_said(mine[age.backup])) for age in ages]
-    render.table(("BACKUP", "STORY", "VERDICT", "REASON", "WHY"), rows)
-    click.echo("\nWhat reprieve audit finds then:\n")
+    screen.table(("BACKUP", "STORY", "VERDICT", "REASON", "WHY"), rows)
+    screen.say("", "What reprieve audit finds then:", "")
     with bootstrap.open_local(folder, config=None, read_only=True) as world:
         show(audit(survey(world).facts(), now=now))
     return report
@@ -126,15 +130,17 @@ def _tell_tracks(tracks: Sequence[Track], report: Report) -> None:
     from reprieve.entrypoints.sample_protection import PRUNED
 
     mine = [decision for decision in report.decisions if decision.controller == "protection"]
-    click.echo(
-        f"\n{len(mine)} GitTrackObjects carry a resource each. Three GitTracks were deleted by accident, with the "
-        "shield up; one manifest left the desired set, so its owner was marked.\n"
+    screen.say(
+        "",
+        f"{len(mine)} GitTrackObjects carry a resource each. Three GitTracks were deleted by accident, with the "
+        "shield up; one manifest left the desired set, so its owner was marked.",
+        "",
     )
     rows = [_track_row(track, [d for d in mine if d.ref.namespace == track.name]) for track in tracks]
     rows += [
         (d.ref.key, "1", "its manifest left git: asked for by prune", *_said(d)) for d in mine if d.ref.name == PRUNED
     ]
-    render.table(("GITTRACK", "OWNERS", "STORY", "VERDICT", "REASON", "WHY"), rows)
+    screen.table(("GITTRACK", "OWNERS", "STORY", "VERDICT", "REASON", "WHY"), rows)
 
 
 def _track_row(track: Track, made: Sequence[Decision]) -> tuple[str, str, str, str, str, str]:
@@ -170,7 +176,7 @@ def _tell(told: Iterable[object], made: Iterable[Decision]) -> None:
     rows += [
         _story_row(f"({name})", "a request that ended three days ago", d) for name, d in sorted(by_request.items())
     ]
-    render.table(("BACKUP", "STORY", "VERDICT", "REASON", "WHY"), rows)
+    screen.table(("BACKUP", "STORY", "VERDICT", "REASON", "WHY"), rows)
 
 
 def _story_row(backup: str, tells: str, decision: Decision | None) -> tuple[str, str, str, str, str]:
@@ -207,5 +213,5 @@ def _kinds(folder: Path) -> list[str]:
 
 
 def _show_counts(before: dict[str, int], after: dict[str, int]) -> None:
-    click.echo()
-    render.table(("WHAT IS LEFT", "BEFORE", "AFTER"), [(name, str(before[name]), str(after[name])) for name in before])
+    screen.say()
+    screen.table(("WHAT IS LEFT", "BEFORE", "AFTER"), [(name, str(before[name]), str(after[name])) for name in before])

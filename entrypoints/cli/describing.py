@@ -16,7 +16,7 @@ from reprieve.core.reasons import Verdict
 from reprieve.core.requests import Absent
 from reprieve.core.retention import FileRequest, is_due
 from reprieve.core.values import format_instant
-from reprieve.entrypoints.cli import render
+from reprieve.entrypoints.cli import screen
 from reprieve.entrypoints.configuration import RetentionSettings
 from reprieve.entrypoints.controller.gathering import BackupReader
 from reprieve.entrypoints.controller.retention import answer_for, rules_of
@@ -58,7 +58,7 @@ def _mirrored(reader: BackupReader, backup: Backup) -> Mapping[str, str]:
     directory = reader.directory(location, backup.name)
     if isinstance(directory, Directory):
         return directory.hold
-    render.say(f"reprieve: the files of {backup.name} cannot be read: {directory.why}", err=True)
+    screen.say(f"reprieve: the files of {backup.name} cannot be read: {directory.why}", err=True)
     return {}
 
 
@@ -72,16 +72,16 @@ def _hold(where: str, held: Held) -> dict[str, Any]:
 def say_expiry_and_holds(described: Mapping[str, Any]) -> None:
     """Print what retention says, and every hold."""
     expiry = described["expiry"]
-    render.say(f"Due:               {'yes' if expiry['due'] else 'no'} ({expiry['reason']}: {expiry['message']})")
+    screen.say(f"Due:               {'yes' if expiry['due'] else 'no'} ({expiry['reason']}: {expiry['message']})")
     for hold in described["holds"]:
         span = f"until {hold['until']}" if hold["until"] else "until it is taken off"
-        render.say(f"Hold:              {hold['reason']}, {span} ({hold['where']})")
+        screen.say(f"Hold:              {hold['reason']}, {span} ({hold['where']})")
     if not described["holds"]:
-        render.say("Hold:              none")
+        screen.say("Hold:              none")
 
 
 def say_restores(described: Mapping[str, Any]) -> None:
     """Print the restores that were made from the backup."""
-    render.say(f"Restores:          {len(described['restores'])}")
+    screen.say(f"Restores:          {len(described['restores'])}")
     for restore in described["restores"]:
-        render.say(f"  {restore['name']}  ({restore['phase']})")
+        screen.say(f"  {restore['name']}  ({restore['phase']})")

@@ -62,7 +62,19 @@ def _files(folder: Path, troubles: list[str]) -> Iterator[Path]:
     for top, folders, files in os.walk(folder, onerror=unreadable):
         folders[:] = sorted(name for name in folders if name != ".git")
         troubles += [f"{link}: this is a link to a folder: links are not followed" for link in _links(top, folders)]
-        yield from (Path(top, name) for name in sorted(files) if Path(name).suffix in SUFFIXES)
+        paths = [Path(top, name) for name in sorted(files) if Path(name).suffix in SUFFIXES]
+        yield from (inside for path in paths if (inside := _inside(folder, path, troubles)) is not None)
+
+
+def _inside(folder: Path, path: Path, troubles: list[str]) -> Path | None:
+    """The file that a name means; none, and a trouble, for a link that leads out of the folder."""
+    real = Path(os.path.realpath(path))
+    if not path.is_symlink():
+        return path
+    if real.is_relative_to(os.path.realpath(folder)):
+        return real
+    troubles.append(f"{path}: this is a link that leads out of the folder: it is not followed")
+    return None
 
 
 def _links(top: str, folders: Iterable[str]) -> list[Path]:

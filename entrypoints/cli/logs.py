@@ -1,10 +1,17 @@
-"""Logs: structlog on standard error, for people on a terminal, one JSON object a line elsewhere."""
+"""Logs: structlog on standard error, for people on a terminal, one JSON object a line elsewhere.
+
+Guarantee: on a terminal a text of a stranger is one line that moves nothing, as on the rest of the screen; JSON is
+ASCII.
+"""
 
 from __future__ import annotations
 
 import logging
 import sys
+from collections.abc import MutableMapping
 from typing import Any
+
+from reprieve.entrypoints.cli.screen import printable
 
 LEVELS = ("debug", "info", "warning", "error")
 
@@ -19,7 +26,11 @@ def configure_logging(level: str) -> None:
         structlog.processors.add_log_level,
         structlog.processors.TimeStamper(fmt="iso", utc=True),
     ]
-    people: list[Any] = [structlog.dev.ConsoleRenderer()]
+    people: list[Any] = [
+        structlog.processors.format_exc_info,
+        _made_printable,
+        structlog.dev.ConsoleRenderer(exception_formatter=structlog.dev.plain_traceback),
+    ]
     machines: list[Any] = [structlog.processors.format_exc_info, structlog.processors.JSONRenderer()]
     structlog.configure(
         processors=common + (people if terminal else machines),
@@ -27,3 +38,16 @@ def configure_logging(level: str) -> None:
         logger_factory=lambda *_: structlog.PrintLogger(sys.stderr),  # the one of the moment, as it may be replaced
         cache_logger_on_first_use=False,
     )
+
+
+def _made_printable(_logger: object, _method: str, event: MutableMapping[str, Any]) -> MutableMapping[str, Any]:
+    """Make every text one harmless line.
+
+    A traceback has many lines, each of them indented, so that none passes for an entry of the log.
+    """
+    for key, value in event.items():
+        if key == "exception":
+            event[key] = "\n".join(f"    {printable(line)}" for line in str(value).split("\n"))
+        elif not isinstance(value, int | float | None):
+            event[key] = printable(str(value))
+    return event

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from datetime import UTC, datetime
@@ -14,6 +13,7 @@ import click
 from attrs import frozen
 
 from reprieve.core.values import parse_instant
+from reprieve.entrypoints.cli.screen import say
 from reprieve.entrypoints.configuration import BackupsOff
 from reprieve.entrypoints.world import World
 
@@ -84,7 +84,7 @@ class Target:
 def _note_an_odd_folder(folder: Path) -> None:
     """Say so when a folder has nothing that belongs to a cluster in a folder: likely it is the wrong one."""
     if not any((folder / name).exists() for name in FOLDER_PARTS):
-        click.echo(f"reprieve: note: {folder} has none of {', '.join(FOLDER_PARTS)}: it is an empty cluster", err=True)
+        say(f"reprieve: note: {folder} has none of {', '.join(FOLDER_PARTS)}: it is an empty cluster", err=True)
 
 
 def target_options(command: F) -> F:
@@ -164,25 +164,3 @@ def _controller_names(_ctx: click.Context, _param: click.Parameter, value: str |
     if not names:
         raise click.BadParameter(f"{value!r} names no controller: leave the option out to have all of them")
     return names
-
-
-def ask(question: str) -> bool:
-    """Ask until the answer is y or n. Raises ``click.ClickException`` when nobody can answer."""
-    while True:
-        click.echo(f"{question} (Y/N)? ", nl=False, err=True)
-        answer = _answer()
-        if not answer:
-            click.echo(err=True)
-            raise click.ClickException(
-                "nobody answered the question, so nothing was done: use --confirm to go on without it"
-            )
-        if answer.strip().lower() in {"y", "n"}:
-            return answer.strip().lower() == "y"
-
-
-def _answer() -> str:
-    """A line from standard input; empty when there is none to be had, or when it is no text."""
-    try:
-        return sys.stdin.readline()
-    except (OSError, ValueError):
-        return ""

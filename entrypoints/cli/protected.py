@@ -10,7 +10,6 @@ from contextlib import contextmanager
 from typing import Any
 
 import attrs
-import click
 
 from reprieve.adapters.k8s import faros
 from reprieve.core.errors import ContainerMissingError
@@ -18,6 +17,7 @@ from reprieve.core.objects import ObjectKind, ObjectRef, Resource
 from reprieve.core.outcomes import is_gone, message_of
 from reprieve.core.protection import ProtectionDecision
 from reprieve.core.steps import StepResult, step_to_json
+from reprieve.entrypoints.cli import screen
 from reprieve.entrypoints.cli.options import Target
 from reprieve.entrypoints.configuration import ConfigurationError
 from reprieve.entrypoints.controller.decisions import ref_to_json
@@ -69,7 +69,7 @@ def _is_faros(owner: Resource) -> bool:
 
 def say(message: str) -> None:
     """Say something to the person, on standard error."""
-    click.echo(message, err=True)
+    screen.say(message, err=True)
 
 
 def show(ref: ObjectRef, decision: ProtectionDecision) -> None:

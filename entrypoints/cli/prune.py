@@ -26,11 +26,11 @@ from reprieve.core.pruning import (
 )
 from reprieve.core.reasons import Reason
 from reprieve.core.steps import StepResult
-from reprieve.entrypoints.cli import render
+from reprieve.entrypoints.cli import screen
 from reprieve.entrypoints.cli.desired import Desired, read_desired
 from reprieve.entrypoints.cli.logs import configure_logging
 from reprieve.entrypoints.cli.naming import Named, find_kind, find_object, object_place, parse_named
-from reprieve.entrypoints.cli.options import Target, ask, confirm_option, output_option, target_options
+from reprieve.entrypoints.cli.options import Target, confirm_option, output_option, target_options
 from reprieve.entrypoints.cli.protected import (
     list_owners,
     need_entries,
@@ -70,7 +70,7 @@ def command(*, target: Target, output: str, owner: str, desired: str, confirm: b
         decision = prune(parent, owners, wanted.keys, limits, now=target.now)
         _show(parent.ref, wanted, decision)
         todo = [each for each in decision.verdicts if each.steps]
-        done = carry_out(world, todo) if todo and (confirm or ask(QUESTION)) else []
+        done = carry_out(world, todo) if todo and (confirm or screen.ask(QUESTION)) else []
         return _finish(decision, done, output)
 
 
@@ -133,7 +133,7 @@ def _finish(decision: PruneDecision, done: Sequence[tuple[ObjectRef, list[StepRe
     failed = report_all([(ref, results) for ref, results in done])
     results = dict(done)
     if output != "table":
-        render.emit([_to_json(each, results.get(each.ref, [])) for each in decision.verdicts], output)
+        screen.emit([_to_json(each, results.get(each.ref, [])) for each in decision.verdicts], output)
     elif done and not failed:
         say(f"{len(done)} owners changed; a running controller carries the requests out (reprieve plan shows how)")
     return ERROR if failed else _code(decision)

@@ -32,10 +32,10 @@ from reprieve.core.protection import (
 from reprieve.core.shield import SHIELD_NAME
 from reprieve.core.steps import StepResult
 from reprieve.core.values import as_tuple
-from reprieve.entrypoints.cli import render
+from reprieve.entrypoints.cli import screen
 from reprieve.entrypoints.cli.logs import configure_logging
 from reprieve.entrypoints.cli.naming import find_kind, find_object, parse_named
-from reprieve.entrypoints.cli.options import Target, ask, confirm_option, output_option, target_options
+from reprieve.entrypoints.cli.options import Target, confirm_option, output_option, target_options
 from reprieve.entrypoints.cli.protected import opened, owner_kinds, report_all, result_to_json, say
 from reprieve.entrypoints.cli.root import ERROR, NOT_DONE
 from reprieve.entrypoints.controller.build import protection_reconciler
@@ -69,7 +69,7 @@ def command(*, target: Target, output: str, owner: str, force: bool, confirm: bo
         planned = [releasing.plan(each) for each in found.found]
         _show(planned, found)
         todo = [each for each in planned if not each.refusal]
-        done = releasing.carry_out(todo) if todo and (confirm or ask(QUESTION)) else []
+        done = releasing.carry_out(todo) if todo and (confirm or screen.ask(QUESTION)) else []
         code = _finish(planned, done, output, whole=not owner and not found.troubles)
         return code or (NOT_DONE if found.troubles or len(todo) < len(planned) else 0)
 
@@ -221,7 +221,7 @@ def _finish(planned: Sequence[_Planned], done: Sequence[_Released], output: str,
         if each.fault:
             say(f"reprieve: error: {each.resource.ref}: {each.fault}")
     if output != "table":
-        render.emit([result_to_json(each.resource.ref, each.results) for each in done], output)
+        screen.emit([result_to_json(each.resource.ref, each.results) for each in done], output)
     failed = failed or any(each.fault for each in done)
     say(_shield_hint(released=whole and not failed and len(done) == len(planned)))
     return ERROR if failed else 0

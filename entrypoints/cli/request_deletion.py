@@ -26,10 +26,10 @@ from reprieve.core.protection import (
 from reprieve.core.pruning import tracked_by
 from reprieve.core.steps import DELETION_REQUESTED, AddFinalizer, DeleteObject, MarkOwner, StepResult
 from reprieve.core.values import FrozenMap
-from reprieve.entrypoints.cli import render
+from reprieve.entrypoints.cli import screen
 from reprieve.entrypoints.cli.logs import configure_logging
 from reprieve.entrypoints.cli.naming import find_kind, find_object, is_among, parse_named
-from reprieve.entrypoints.cli.options import Target, ask, confirm_option, output_option, target_options
+from reprieve.entrypoints.cli.options import Target, confirm_option, output_option, target_options
 from reprieve.entrypoints.cli.protected import (
     list_owners,
     need_entries,
@@ -137,7 +137,7 @@ class _Asking:
         return [writer.carry_out(step) for step in steps]
 
     def _agreed(self) -> bool:
-        return self.confirm or ask(QUESTION)
+        return self.confirm or screen.ask(QUESTION)
 
     # An owner's owner
 
@@ -211,4 +211,4 @@ class _Asking:
 
     def _emit(self, done: Sequence[tuple[Resource, Sequence[StepResult]]]) -> None:
         if self.output != "table":
-            render.emit([result_to_json(found.ref, results) for found, results in done], self.output)
+            screen.emit([result_to_json(found.ref, results) for found, results in done], self.output)

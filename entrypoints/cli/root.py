@@ -13,6 +13,8 @@ from pathlib import Path
 
 import click
 
+from reprieve.entrypoints.cli import screen
+
 ERROR, PENDING_CHANGES, NOT_DONE = 1, 2, 3
 
 COMMANDS = {
@@ -54,9 +56,9 @@ def _show_version(ctx: click.Context, _param: click.Parameter, asked: bool) -> N
     if not asked:
         return
     try:
-        click.echo(f"reprieve {version('reprieve')}")
+        screen.say(f"reprieve {version('reprieve')}")
     except PackageNotFoundError:
-        click.echo("reprieve, run from its source tree: it is not installed")
+        screen.say("reprieve, run from its source tree: it is not installed")
     ctx.exit()
 
 
@@ -84,13 +86,13 @@ def run(arguments: Sequence[str]) -> int:
         code = root.main(args=list(arguments), prog_name=_prog_name(), standalone_mode=False)
         sys.stdout.flush()
     except click.exceptions.NoArgsIsHelpError as fault:
-        click.echo(fault.ctx.get_help(), err=True)
+        screen.help_of(fault.ctx)
         return ERROR
     except click.ClickException as fault:
-        fault.show()
+        screen.usage_error(fault)
         return ERROR
     except (click.Abort, KeyboardInterrupt):
-        click.echo("reprieve: interrupted; nothing more was done", err=True)
+        screen.say("reprieve: interrupted; nothing more was done", err=True)
         return ERROR
     except BrokenPipeError:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
@@ -102,24 +104,21 @@ def run(arguments: Sequence[str]) -> int:
 
 def _report(fault: Exception) -> int:
     from reprieve.core.errors import ReprieveError  # here, since --help needs nothing of core
+    from reprieve.entrypoints.configuration import ConfigurationError
 
     if isinstance(fault, ReprieveError):
-        click.echo(f"reprieve: error: {printable(str(fault))}", err=True)
+        for line in fault.faults if isinstance(fault, ConfigurationError) else (str(fault),):
+            screen.say(f"reprieve: error: {line}", err=True)
         return ERROR
     if isinstance(fault, OSError):
         where = f"{fault.filename}: " if fault.filename is not None else ""
-        click.echo(f"reprieve: error: {where}{fault.strerror or fault}; check permissions and the space left", err=True)
+        screen.say(f"reprieve: error: {where}{fault.strerror or fault}; check permissions and the space left", err=True)
         return ERROR
     if os.environ.get("REPRIEVE_DEBUG"):
         raise fault
-    click.echo(f"reprieve: internal error: {type(fault).__name__}: {fault}", err=True)
-    click.echo("This is a fault of reprieve. REPRIEVE_DEBUG=1 shows where; please report it.", err=True)
+    screen.say(f"reprieve: internal error: {type(fault).__name__}: {fault}", err=True)
+    screen.say("This is a fault of reprieve. REPRIEVE_DEBUG=1 shows where; please report it.", err=True)
     return ERROR
-
-
-def printable(text: str, *, keep: str = "\n") -> str:
-    """Escape characters that would move a terminal's cursor or change its colours: names are written by strangers."""
-    return "".join(c if c.isprintable() or c in keep else ascii(c)[1:-1] for c in text)
 
 
 def _prog_name() -> str:

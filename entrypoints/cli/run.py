@@ -13,7 +13,7 @@ from types import FrameType
 import click
 
 from reprieve.entrypoints.bootstrap import needs
-from reprieve.entrypoints.cli import render
+from reprieve.entrypoints.cli import render, screen
 from reprieve.entrypoints.cli.logs import LEVELS, configure_logging
 from reprieve.entrypoints.cli.options import Target, controllers_option, output_option, target_options
 from reprieve.entrypoints.cli.plan import exit_code
@@ -56,7 +56,7 @@ def _once(built: Controllers, target: Target, output: str, stop: threading.Event
     render.decisions(report, output)
     code = exit_code(report)
     if stop.is_set():
-        click.echo("reprieve: stopped before everything was done; run again to go on", err=True)
+        screen.say("reprieve: stopped before everything was done; run again to go on", err=True)
         return code or NOT_DONE
     return 0 if code == PENDING_CHANGES else code
 

@@ -8,6 +8,7 @@ import click
 
 from reprieve.core.errors import InvalidError
 from reprieve.core.shield import ShieldedKind, Supported, TooOld, VersionUnreadable, check_version, shield_manifests
+from reprieve.entrypoints.cli import screen
 from reprieve.entrypoints.cli.options import Target, target_options
 from reprieve.entrypoints.configuration import Configuration, ConfigurationError, load_configuration
 
@@ -32,18 +33,19 @@ def command(*, target: Target, output: str, check: bool) -> int:
     if check:
         _check(target)
     manifests = _manifests(configuration)
-    if output == "json":
-        _json(manifests)
+    if output == "json":  # one List, as kubectl reads it
+        screen.emit({"apiVersion": "v1", "kind": "List", "items": list(manifests)}, "json")
     else:
-        _yaml(manifests)
+        screen.emit_documents(manifests)
     return 0
 
 
 def _configuration(target: Target) -> Configuration:
-    if target.config is not None:
-        return load_configuration(target.config)
-    path = target.local / "reprieve.yaml" if target.local is not None else None
-    return load_configuration(path) if path is not None and path.exists() else Configuration()
+    if target.local is not None:
+        from reprieve.entrypoints import bootstrap
+
+        return bootstrap.local_configuration(target.local, target.config)
+    return load_configuration(target.config) if target.config is not None else Configuration()
 
 
 def _manifests(configuration: Configuration) -> tuple[dict[str, Any], ...]:
@@ -65,19 +67,6 @@ def _check(target: Target) -> None:
     version = bootstrap.kubernetes_version(kubeconfig=target.kubeconfig, context=target.context)
     match check_version(version):
         case Supported():
-            click.echo(f"the cluster runs {version}: it can have the shield", err=True)
+            screen.say(f"the cluster runs {version}: it can have the shield", err=True)
         case TooOld(message) | VersionUnreadable(message):
             raise InvalidError(message)
-
-
-def _yaml(manifests: tuple[dict[str, Any], ...]) -> None:
-    import yaml
-
-    click.echo(yaml.safe_dump_all(manifests, sort_keys=False, allow_unicode=True, width=1_000), nl=False)
-
-
-def _json(manifests: tuple[dict[str, Any], ...]) -> None:
-    """One List, as kubectl reads it."""
-    from reprieve.entrypoints.cli import render
-
-    render.emit({"apiVersion": "v1", "kind": "List", "items": list(manifests)}, "json")

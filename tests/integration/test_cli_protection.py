@@ -505,7 +505,7 @@ def test_release_does_not_let_an_owner_go_whose_dependents_became_unknown_during
         monkeypatch.setattr(DependentReader, "gather", lambda *_: (lost,))
         return True
 
-    monkeypatch.setattr(release, "ask", yes_and_the_read_fails_from_now_on)
+    monkeypatch.setattr(release.screen, "ask", yes_and_the_read_fails_from_now_on)
     assert folder.call("release", "-o", "json") == 1
     assert "Database shop/orders: it stays: its kind cannot be listed: 503" in folder.err
     assert {each["object"]["name"]: len(each["steps"]) for each in json.loads(folder.out)} == {"live": 1, "orders": 0}
