@@ -78,7 +78,7 @@ from reprieve.core.steps import (
     RemoveOwnerReference,
     Step,
 )
-from reprieve.core.values import FrozenMap, as_set, as_tuple, string_map
+from reprieve.core.values import FrozenMap, as_set, as_tuple, joined, string_map
 
 PROTECT = "reprieve.dev/protect"
 ON_REQUEST = "reprieve.dev/on-request"
@@ -724,7 +724,7 @@ def _summary(messages: list[str]) -> str:
 
 
 def _named(owners: list[OwnerReference]) -> str:
-    return ", ".join(sorted(f"{each.kind} {each.name}" for each in owners))
+    return joined(sorted(f"{each.kind} {each.name}" for each in owners))
 
 
 # The page

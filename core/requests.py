@@ -80,7 +80,7 @@ from reprieve.core.steps import (
     StepResult,
     describe,
 )
-from reprieve.core.values import as_set, as_tuple, format_instant
+from reprieve.core.values import as_set, as_tuple, bounded, format_instant, joined
 
 # How long a deferral waits before it looks again, where nothing tells when the obstacle ends. Watch events come sooner.
 LOOK_AGAIN = timedelta(minutes=1)
@@ -472,7 +472,7 @@ def _check_snapshot_locations(facts: DeletionFacts, inventory: Inventory) -> Ref
     known = {location.name for location in facts.snapshot_locations}
     missing = sorted({s.location for s in _native(inventory)} - known)
     if missing:
-        names = ", ".join(missing) or "(none named)"
+        names = joined(missing) or "(none named)"
         return Refused(Reason.SNAPSHOT_LOCATION_NOT_FOUND, f"volume snapshot location {names} not found")
     return None
 
@@ -492,7 +492,7 @@ def _check_handlers(facts: DeletionFacts, inventory: Inventory) -> Refused | Non
     parts = [f"{count} {kind} ({handler})" for (kind, handler), count in sorted(orphans.items())]
     return Refused(
         Reason.NO_ADAPTER,
-        f"the backup has data that no configured adapter can delete: {', '.join(parts)}; nothing was deleted, since "
+        f"the backup has data that no configured adapter can delete: {joined(parts)}; nothing was deleted, since "
         "half a deletion would orphan it. Delete that data with the tool that made it, or configure its provider",
     )
 
@@ -516,7 +516,7 @@ def _orphan(item: Item, providers: dict[str, str], handlers: frozenset[str]) -> 
 def _check_lists(facts: DeletionFacts, backup: Backup, inventory: Inventory) -> Refused | None:
     corrupt = sorted(f"{t.key} cannot be read: {t.why}" for t in inventory.troubles if isinstance(t, ListCorrupt))
     if corrupt:
-        return Refused(Reason.LIST_CORRUPT, f"error getting backup's volume snapshots: {'; '.join(corrupt)}")
+        return Refused(Reason.LIST_CORRUPT, f"error getting backup's volume snapshots: {joined(corrupt, by='; ')}")
     if _lists_taken(facts):
         return None
     absent = sorted(t.key for t in inventory.troubles if isinstance(t, ListAbsent))
@@ -575,7 +575,7 @@ def _check_restores(facts: DeletionFacts, now: datetime) -> Deferred | None:
     running = sorted(r.ref.name for r in _own_restores(facts) if r.phase in RESTORE_UNFINISHED)
     if running and not isinstance(facts.backup, Absent):
         return Deferred(
-            Reason.RESTORE_RUNNING, now + LOOK_AGAIN, f"restore {', '.join(running)} of the backup is still running"
+            Reason.RESTORE_RUNNING, now + LOOK_AGAIN, f"restore {joined(running)} of the backup is still running"
         )
     return None
 
@@ -802,12 +802,13 @@ def _may_be_gone(result: StepResult) -> bool:
     return is_gone(result.outcome) or going or (parts and not result.intact)
 
 
-def _errors(results: list[StepResult]) -> list[str]:
+def _errors(results: list[StepResult], *, last: str = "") -> tuple[str, ...]:
     failed = [r for r in results if _kind(r.outcome) in {_COUNTED, _FINAL} or isinstance(r.outcome, Locked)]
-    return sorted(f"error deleting {describe(r.step)}: {message_of(r.outcome)}" for r in failed)
+    told = sorted(f"error deleting {describe(r.step)}: {message_of(r.outcome)}" for r in failed)
+    return bounded(told, last=last)
 
 
-def _fail(state: RequestState, errors: list[str], now: datetime) -> Failed:
+def _fail(state: RequestState, errors: tuple[str, ...], now: datetime) -> Failed:
     ended = evolve(state, finished_at=now, next_attempt=None, reason=Reason.FAILED.value)
     return Failed(errors, ended, state.previous_phase)
 
@@ -822,7 +823,7 @@ def _retry(
     counted = evolve(state, attempts=attempts, first_attempt=first)
     at = now + _pause(facts.request.meta.uid, attempts, results)
     if attempts >= limits.attempts or at - first > limits.deadline:
-        return _fail(counted, [*_errors(results), _gave_up(attempts, first, limits)], now)
+        return _fail(counted, _errors(results, last=_gave_up(attempts, first, limits)), now)
     return Retry(at, _errors(results), evolve(counted, next_attempt=at, reason=Reason.RETRYING.value), Reason.RETRYING)
 
 

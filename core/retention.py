@@ -43,7 +43,7 @@ from reprieve.core.objects import ObjectMeta, ObjectRef, mapping
 from reprieve.core.reasons import Reason
 from reprieve.core.requests import Admission, Admitted, Deferred, Refused, bind
 from reprieve.core.steps import ChangeMetadata, CreateRequest, Step
-from reprieve.core.values import as_tuple, format_instant, parse_instant
+from reprieve.core.values import as_tuple, format_instant, joined, parse_instant
 
 NOT_FOUND, CANNOT_GET, UNAVAILABLE, READ_ONLY = "BSLNotFound", "BSLCannotGet", "BSLUnavailable", "BSLReadOnly"
 GC_FAILURES = frozenset({NOT_FOUND, CANNOT_GET, UNAVAILABLE, READ_ONLY})
@@ -253,7 +253,7 @@ def _check_pending(backup: Backup, index: _RetentionIndex) -> Keep | None:
     pending = index.pending(backup)
     if not pending:
         return None
-    names = ", ".join(sorted(request.meta.name for request in pending))
+    names = joined(sorted(request.meta.name for request in pending))
     return Keep(Reason.REQUEST_PENDING, f"its deletion is asked for already, by {names}")
 
 

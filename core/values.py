@@ -7,6 +7,7 @@ Not guaranteed: that plain data tells every type apart by itself; ``plain`` know
 from __future__ import annotations
 
 import enum
+import json
 from collections.abc import Iterable, Iterator, Mapping
 from datetime import UTC, datetime, timedelta
 from typing import Any, TypeVar
@@ -77,6 +78,39 @@ def cut(text: object, *, limit: int = TEXT_LIMIT) -> str:
         room = limit - len(f" … ({len(whole)} more characters)")
         whole = f"{whole[:room]} … ({len(whole) - room} more characters)" if room > 0 else whole[: max(limit, 0)]
     return whole.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
+
+
+ERRORS_LIMIT = 20
+ERRORS_BYTES = 32_000
+
+
+def bounded(errors: Iterable[str], *, last: str = "") -> tuple[str, ...]:
+    """So many errors as a status may carry: at most 20 texts of together 32,000 bytes of JSON, the last "and N more".
+
+    ``last`` is said at the end whatever is left out. What is within the bounds stays as it is, so to bound twice is to
+    bound once. Every writer of errors goes through here: a status that outgrows what the API server takes is never
+    written, and then nobody learns of any of them.
+    """
+    every, end = tuple(errors), (last,) if last else ()
+    room = ERRORS_LIMIT - len(end)
+    kept = every if len(every) <= room else every[: room - 1]
+    more = (f"and {len(every) - len(kept)} more",) if len(every) > len(kept) else ()
+    told = (*kept, *more, *end)
+    share = ERRORS_BYTES // ERRORS_LIMIT if len(told) > 1 else ERRORS_BYTES
+    return tuple(_fitted(text, share) for text in told)
+
+
+_ESCAPED = 12  # bytes: the longest that one character becomes in JSON
+
+
+def _fitted(text: str, room: int) -> str:
+    short = cut(text, limit=room - 4)  # two quotes, a comma, a space
+    return short if len(json.dumps(short)) + 2 <= room else cut(short, limit=room // _ESCAPED - 4)
+
+
+def joined(texts: Iterable[str], *, by: str = ", ") -> str:
+    """Texts in one sentence, as many as ``bounded`` lets through."""
+    return by.join(bounded(texts))
 
 
 def parse_instant(text: object) -> datetime | None:

@@ -33,7 +33,7 @@ from reprieve.core.backups import (
 )
 from reprieve.core.durations import parse_duration
 from reprieve.core.objects import ObjectKind, Resource, label_safe, mapping, strings, text
-from reprieve.core.values import parse_instant
+from reprieve.core.values import bounded, parse_instant
 
 API_VERSION = "velero.io/v1"
 BACKUP = ObjectKind(API_VERSION, "Backup")
@@ -194,7 +194,7 @@ def processed_patch(state: RequestState, errors: tuple[str, ...]) -> dict[str, A
 def _status_patch(state: RequestState, phase: RequestPhase, errors: tuple[str, ...] | None) -> dict[str, Any]:
     status: dict[str, Any] = {"phase": phase.value}
     if errors is not None:
-        status["errors"] = list(errors)
+        status["errors"] = list(bounded(errors))
     return {"metadata": {"annotations": {STATE: write_state(state)}}, "status": status}
 
 

@@ -22,7 +22,7 @@ from reprieve.core.objects import ObjectRef, is_object_name, resource_from_json
 from reprieve.core.reasons import Verdict
 from reprieve.core.requests import Absent, Admitted, Deferred, Refused, admit, bind, plan
 from reprieve.core.steps import DeleteRestore, DeleteSnapshot, Step
-from reprieve.core.values import format_instant
+from reprieve.core.values import format_instant, joined
 from reprieve.entrypoints.cli import render, screen
 from reprieve.entrypoints.cli.describing import further, say_expiry_and_holds, say_restores
 from reprieve.entrypoints.cli.logs import configure_logging
@@ -428,7 +428,7 @@ class _Deletion:
             request = self.dialect.deletion_request(self.world.cluster.get(ref))
         except NotFoundError:
             return self._judge_gone(backup, ref)
-        errors = "; ".join(request.errors)
+        errors = joined(request.errors, by="; ")
         if request.phase is RequestPhase.PROCESSED:
             self.fail(f"{backup.name}: {ref.name} ended with: {errors or 'no error, yet it is still there'}")
             return ERROR

@@ -69,7 +69,7 @@ from reprieve.core.requests import (
     siblings_of_one_backup,
 )
 from reprieve.core.steps import EndRequest, Step, StepResult, describe
-from reprieve.core.values import format_instant
+from reprieve.core.values import bounded, format_instant, joined
 from reprieve.entrypoints.configuration import DeletionSettings
 from reprieve.entrypoints.controller.decisions import Decision, Result, Standing
 from reprieve.entrypoints.controller.effects import Effects, Places, did_something
@@ -436,7 +436,7 @@ class DeletionReconciler:
             state = _ended(sibling, failed.state.uid or sibling.bound_uid, Reason.FAILED.value, now)
             self._patch(sibling, velero.processed_patch(state, failed.errors))
         self._patch(run.request, velero.processed_patch(failed.state, failed.errors))
-        message = f"deletion of backup {run.request.backup} failed: {'; '.join(failed.errors)}"
+        message = f"deletion of backup {run.request.backup} failed: {joined(failed.errors, by='; ')}"
         self._record(run.request, Reason.FAILED, message, now, warning=True)
         decision = _decision(
             run.request,
@@ -530,7 +530,7 @@ def _pausing(request: DeletionRequest, now: datetime) -> datetime | None:
 
 
 def _paused(request: DeletionRequest, until: datetime) -> Decision:
-    errors = "; ".join(request.errors)
+    errors = joined(request.errors, by="; ")
     reason = Reason.LOCKED if request.state.reason == Reason.LOCKED.value else Reason.RETRYING
     message = f"attempt {request.state.attempts} did not end it ({errors}); the next is at {format_instant(until)}"
     if reason is Reason.LOCKED:
@@ -550,7 +550,7 @@ def _queued(worker: DeletionRequest, waiting: Iterable[DeletionRequest]) -> tupl
 
 def _retry_message(retry: Retry, results: Iterable[StepResult]) -> str:
     waits = [message_of(r.outcome) for r in results if message_of(r.outcome)]
-    why = "; ".join(retry.errors) or "; ".join(sorted(set(waits)))
+    why = joined(retry.errors or sorted(set(waits)), by="; ")
     return f"comes back at {format_instant(retry.at)} after {retry.state.attempts} counted attempts: {why}"
 
 
@@ -559,7 +559,7 @@ def _planned(admitted: Admitted, deletion: DeletionPlan) -> tuple[str, tuple[Ste
     known = [result for stage in deletion.stages for result in stage.decided]
     steps = (*(result.step for result in known), *(step for stage in deletion.stages for step in stage.steps))
     faults = [f"error deleting {describe(result.step)}: {message_of(result.outcome)}" for result in known]
-    return "; ".join([admitted.message, *faults]), steps
+    return "; ".join([admitted.message, *bounded(faults)]), steps
 
 
 def _decision(

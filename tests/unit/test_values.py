@@ -14,7 +14,17 @@ from reprieve import core
 from reprieve.core.backups import RequestPhase, RequestState
 from reprieve.core.objects import ObjectKind, ObjectMeta, Resource
 from reprieve.core.plain import MODULES, from_plain
-from reprieve.core.values import TEXT_LIMIT, FrozenMap, cut, format_instant, parse_instant, string_map, to_plain
+from reprieve.core.values import (
+    TEXT_LIMIT,
+    FrozenMap,
+    bounded,
+    cut,
+    format_instant,
+    joined,
+    parse_instant,
+    string_map,
+    to_plain,
+)
 from tests.unit.builders import NOW, a_backup, a_location
 from tests.unit.strategies import INSTANTS, classes, values
 
@@ -49,6 +59,48 @@ class Unshowable:
 )
 def test_a_strangers_text_is_cut(text, limit, expected):
     assert cut(text, limit=limit) == expected
+
+
+# Errors in a status
+
+
+MANY = [f"error deleting snapshot snap-{number:05}: in use" for number in range(20_000)]
+
+
+@pytest.mark.parametrize(
+    ("errors", "last", "told"),
+    [
+        pytest.param([], "", (), id="none"),
+        pytest.param(["one"], "", ("one",), id="one"),
+        pytest.param([], "gave up", ("gave up",), id="only-the-last-word"),
+        pytest.param(MANY[:20], "", tuple(MANY[:20]), id="as-many-as-fit"),
+        pytest.param(MANY[:21], "", (*MANY[:19], "and 2 more"), id="one-too-many"),
+        pytest.param(MANY, "", (*MANY[:19], "and 19981 more"), id="thousands"),
+        pytest.param(MANY, "gave up", (*MANY[:18], "and 19982 more", "gave up"), id="thousands-and-a-last-word"),
+        pytest.param(["a" * 20_000], "", ("a" * 20_000,), id="a-single-long-one-stays-whole"),
+    ],
+)
+def test_a_status_carries_twenty_errors_and_how_many_more_there_are(errors, last, told):
+    assert bounded(errors, last=last) == told
+
+
+def test_texts_in_a_sentence_are_as_many_as_a_status_carries():
+    assert joined(["a", "b"]) == "a, b"
+    assert joined(MANY, by="; ").endswith("snap-00018: in use; and 19981 more")
+
+
+@given(
+    st.lists(st.text(st.characters(codec=None), max_size=60).map(lambda text: text * 600), max_size=30),
+    st.text(max_size=5),
+)
+def test_errors_are_bounded_whatever_they_say(errors, last):
+    """Escapes count as well: a control character is six bytes in JSON, an emoji twelve."""
+    told = bounded(errors, last=last)
+
+    assert len(told) <= 20
+    assert len(json.dumps(told)) <= 32_000
+    assert bounded(told) == told
+    assert told[-1:] == ((last,) if last else told[-1:])
 
 
 def test_without_a_limit_of_its_own_a_text_has_the_common_one():
