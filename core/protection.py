@@ -78,7 +78,7 @@ from reprieve.core.steps import (
     RemoveOwnerReference,
     Step,
 )
-from reprieve.core.values import FrozenMap, as_set, as_tuple, joined, string_map
+from reprieve.core.values import FrozenMap, as_set, as_tuple, joined, later, string_map
 
 PROTECT = "reprieve.dev/protect"
 ON_REQUEST = "reprieve.dev/on-request"
@@ -710,7 +710,7 @@ def _most_cautious(actions: Iterable[OwnerAction], now: datetime) -> Settling:
     waits = [each for each in actions if isinstance(each, Wait)]
     retries = [each for each in actions if isinstance(each, RetryAfter)]
     if waits:
-        instants = [each.until for each in waits if each.until] + [now + each.delta for each in retries]
+        instants = [each.until for each in waits if each.until] + [later(now, each.delta) for each in retries]
         message = _summary([each.message for each in waits] + [each.message for each in retries])
         return Wait(waits[0].reason, message, min(instants, default=None))
     if retries:

@@ -80,7 +80,7 @@ from reprieve.core.steps import (
     StepResult,
     describe,
 )
-from reprieve.core.values import as_set, as_tuple, bounded, format_instant, joined
+from reprieve.core.values import as_set, as_tuple, bounded, format_instant, joined, later
 
 # How long a deferral waits before it looks again, where nothing tells when the obstacle ends. Watch events come sooner.
 LOOK_AGAIN = timedelta(minutes=1)
@@ -397,10 +397,10 @@ def _check_reachable(facts: DeletionFacts, now: datetime) -> Deferred | None:
     name = location_name(facts)
     if isinstance(facts.location, StorageLocation) and not facts.location.available:
         why = f"cannot delete backup because backup storage location {name} is currently in Unavailable state"
-        return Deferred(Reason.LOCATION_UNAVAILABLE, now + LOOK_AGAIN, why)
+        return Deferred(Reason.LOCATION_UNAVAILABLE, later(now, LOOK_AGAIN), why)
     if isinstance(facts.directory, DirectoryUnreadable):
         why = f"backup storage location {name} cannot be read: {facts.directory.why}"
-        return Deferred(Reason.LOCATION_UNAVAILABLE, now + LOOK_AGAIN, why)
+        return Deferred(Reason.LOCATION_UNAVAILABLE, later(now, LOOK_AGAIN), why)
     return None
 
 
@@ -564,7 +564,7 @@ def hold_stop(backup: Backup | Absent, directory: Directory | DirectoryUnreadabl
         case Held(until=until) as hold:
             unseen = not any(isinstance(hold_of(each, now=now), Held) for each in annotations)
             where = f" (so says {HOLD_FILE} in its directory)" if unseen else ""
-            return Deferred(Reason.HELD, until or now + LOOK_AGAIN_HELD, f"backup is {hold.sentence()}{where}")
+            return Deferred(Reason.HELD, until or later(now, LOOK_AGAIN_HELD), f"backup is {hold.sentence()}{where}")
         case Free():
             return None
         case _ as unmatched:
@@ -575,7 +575,7 @@ def _check_restores(facts: DeletionFacts, now: datetime) -> Deferred | None:
     running = sorted(r.ref.name for r in _own_restores(facts) if r.phase in RESTORE_UNFINISHED)
     if running and not isinstance(facts.backup, Absent):
         return Deferred(
-            Reason.RESTORE_RUNNING, now + LOOK_AGAIN, f"restore {joined(running)} of the backup is still running"
+            Reason.RESTORE_RUNNING, later(now, LOOK_AGAIN), f"restore {joined(running)} of the backup is still running"
         )
     return None
 
@@ -821,7 +821,7 @@ def _retry(
     waited = state.reason == Reason.PENDING.value
     first = now if waited or state.first_attempt is None else min(state.first_attempt, now)
     counted = evolve(state, attempts=attempts, first_attempt=first)
-    at = now + _pause(facts.request.meta.uid, attempts, results)
+    at = later(now, _pause(facts.request.meta.uid, attempts, results))
     if attempts >= limits.attempts or at - first > limits.deadline:
         return _fail(counted, _errors(results, last=_gave_up(attempts, first, limits)), now)
     return Retry(at, _errors(results), evolve(counted, next_attempt=at, reason=Reason.RETRYING.value), Reason.RETRYING)
@@ -852,7 +852,7 @@ def backoff(uid: str, attempt: int) -> timedelta:
 def _wait(state: RequestState, results: list[StepResult], now: datetime) -> Retry:
     locked = [r.outcome for r in results if isinstance(r.outcome, Locked)]
     pending = [r.outcome for r in results if isinstance(r.outcome, Pending)]
-    times = [now + p.after for p in pending] + [_unlocks(lock, now) for lock in locked]
+    times = [later(now, p.after) for p in pending] + [_unlocks(lock, now) for lock in locked]
     reason = Reason.LOCKED if locked else Reason.PENDING
     at = min(times)
     return Retry(at, _errors(results), evolve(state, next_attempt=at, reason=reason.value), reason)
@@ -861,8 +861,8 @@ def _wait(state: RequestState, results: list[StepResult], now: datetime) -> Retr
 def _unlocks(lock: Locked, now: datetime) -> datetime:
     """When to ask a locked thing again; one that is locked past its own date is no reason to ask without a pause."""
     if lock.until is None:
-        return now + LOOK_AGAIN_HELD
-    return lock.until if lock.until > now else now + LOOK_AGAIN
+        return later(now, LOOK_AGAIN_HELD)
+    return lock.until if lock.until > now else later(now, LOOK_AGAIN)
 
 
 # The end

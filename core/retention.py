@@ -43,7 +43,7 @@ from reprieve.core.objects import ObjectMeta, ObjectRef, mapping
 from reprieve.core.reasons import Reason
 from reprieve.core.requests import Admission, Admitted, Deferred, Refused, bind
 from reprieve.core.steps import ChangeMetadata, CreateRequest, Step
-from reprieve.core.values import as_tuple, format_instant, joined, parse_instant
+from reprieve.core.values import as_tuple, format_instant, joined, later, parse_instant
 
 NOT_FOUND, CANNOT_GET, UNAVAILABLE, READ_ONLY = "BSLNotFound", "BSLCannotGet", "BSLUnavailable", "BSLReadOnly"
 GC_FAILURES = frozenset({NOT_FOUND, CANNOT_GET, UNAVAILABLE, READ_ONLY})
@@ -287,7 +287,7 @@ def _check_grace(backup: Backup, rules: RetentionRules, now: datetime) -> Keep |
         return None
     span = format_duration(rules.grace_after_sync)
     why = f"it came back from the bucket at {format_instant(synced)} and is left alone for {span} (graceAfterSync)"
-    return Keep(Reason.GRACE_AFTER_SYNC, why, synced + rules.grace_after_sync)
+    return Keep(Reason.GRACE_AFTER_SYNC, why, later(synced, rules.grace_after_sync))
 
 
 def _check_pause(backup: Backup, index: _RetentionIndex, now: datetime) -> Keep | None:
@@ -415,7 +415,7 @@ def pause_end(failures: Failures) -> datetime | None:
     if failures.last is None:
         return None
     pause: timedelta = min(PAUSE_FIRST * 2 ** min(failures.count - 1, 10), PAUSE_LAST)
-    return failures.last + pause
+    return later(failures.last, pause)
 
 
 def read_failures(annotations: Mapping[str, str]) -> Failures:

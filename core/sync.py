@@ -55,7 +55,7 @@ from reprieve.core.pruning import Count, Percentage, PruneLimits
 from reprieve.core.reasons import Reason
 from reprieve.core.records import RecordHome, backup_record, belongs_to, document_name, volume_record
 from reprieve.core.steps import ChangeMetadata, CreateRecord, DeleteFile, DeleteObject, Step, WriteHoldFile
-from reprieve.core.values import FrozenMap, as_set, as_tuple, format_instant, string_map
+from reprieve.core.values import FrozenMap, as_set, as_tuple, format_instant, later, string_map
 
 DROPPED_PHASES = frozenset({"Completed", "PartiallyFailed"})
 """Phases of a record that may follow its files away. Others never had files, or have somebody who works on them."""
@@ -91,7 +91,8 @@ def sync_time(location: StorageLocation, period: timedelta, *, now: datetime) ->
     if not span:
         return SyncOff()
     last = location.last_synced
-    return SyncNow() if last is None or last > now or last + span <= now else SyncLater(last + span)
+    due = later(last, span) if last is not None and last <= now else now
+    return SyncNow() if due <= now else SyncLater(due)
 
 
 # The facts

@@ -124,6 +124,19 @@ def parse_instant(text: object) -> datetime | None:
         return None
 
 
+def later(instant: datetime, delta: timedelta) -> datetime:
+    """``instant`` and ``delta`` (which may be negative) added up; beyond the calendar it is its first or last instant.
+
+    The one sum of a date and a span: dates are written by strangers, and ``9999-12-31`` and a second are no date, which
+    raises wherever it is not thought of. The instant's time zone stays.
+    """
+    try:
+        return instant + delta
+    except OverflowError:
+        zone = instant.tzinfo
+        return datetime.max.replace(tzinfo=zone) if delta > timedelta(0) else datetime.min.replace(tzinfo=zone)
+
+
 def format_instant(instant: datetime) -> str:
     """Write an instant as Kubernetes does: UTC, a trailing Z, fractions only where there are some."""
     return instant.astimezone(UTC).isoformat().replace("+00:00", "Z")

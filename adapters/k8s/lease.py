@@ -21,7 +21,7 @@ from attrs import frozen
 from reprieve.core.errors import AlreadyExistsError, ConflictError, InvalidError, NotFoundError, ReprieveError
 from reprieve.core.objects import ObjectKind, ObjectRef, Resource, text
 from reprieve.core.ports import Cluster
-from reprieve.core.values import parse_instant
+from reprieve.core.values import later, parse_instant
 
 LEASE = ObjectKind("coordination.k8s.io/v1", "Lease")
 SKEW = timedelta(seconds=15)  # how far the clocks of two machines may be apart when one asks for the other's lease
@@ -219,8 +219,8 @@ def lease_holder(cluster: Cluster, *, namespace: str, name: str, now: datetime) 
         return Free()
     if renewed is None:
         return Held(holder, None)
-    until = renewed + _duration(found)
-    return Held(holder, until) if now < until + SKEW else Free()
+    until = later(renewed, _duration(found))
+    return Held(holder, until) if now < later(until, SKEW) else Free()
 
 
 def _within(cluster: Cluster, timeout: timedelta) -> Cluster:

@@ -69,7 +69,7 @@ from reprieve.core.requests import (
     siblings_of_one_backup,
 )
 from reprieve.core.steps import EndRequest, Step, StepResult, describe
-from reprieve.core.values import bounded, format_instant, joined
+from reprieve.core.values import bounded, format_instant, joined, later
 from reprieve.entrypoints.configuration import DeletionSettings
 from reprieve.entrypoints.controller.decisions import Decision, Result, Standing
 from reprieve.entrypoints.controller.effects import Effects, Places, did_something
@@ -78,7 +78,6 @@ from reprieve.entrypoints.controller.index import Key, RequestIndex
 from reprieve.entrypoints.controller.runtime import Watch
 
 NAME = "deletion"
-_LAST_YEAR = 9000  # a date that a hand wrote beyond it never comes, and cannot be added to
 log = structlog.get_logger()
 
 
@@ -168,7 +167,7 @@ class DeletionReconciler:
         done = [step for each in decisions for step in each.steps if isinstance(step, StepResult)]
         left = any(not is_gone(each.outcome) for each in done)
         changed = any(did_something(each.outcome) for each in done)
-        return Result(tuple(decisions), changed, again=now + LOOK_AGAIN if left else None)
+        return Result(tuple(decisions), changed, again=later(now, LOOK_AGAIN) if left else None)
 
     def _end_expired(self, request: DeletionRequest, *, apply: bool) -> Decision:
         step = EndRequest(request.ref)
@@ -188,8 +187,7 @@ class DeletionReconciler:
 
     def _next_expiry(self, requests: Iterable[DeletionRequest]) -> datetime | None:
         ends = [expires_from(request) for request in requests]
-        ages = [end for end in ends if end is not None and end.year < _LAST_YEAR]
-        return min((end + self.settings.request_max_age for end in ages), default=None)
+        return min((later(end, self.settings.request_max_age) for end in ends if end is not None), default=None)
 
     # A request at work
 
@@ -333,8 +331,8 @@ class DeletionReconciler:
             results = self.effects.run(stage, run.places, scope=run.request.bound_uid)
             run = evolve(run, results=(*run.results, *stage.decided, *results))
             # A pause counts from now, and not from when a stage began that may have waited for a slow cloud.
-            later = now + timedelta(seconds=self.elapsed() - began)
-            settlement = self._settle(run, deletion, stage, results, later)
+            settled_at = later(now, timedelta(seconds=self.elapsed() - began))
+            settlement = self._settle(run, deletion, stage, results, settled_at)
             if not isinstance(settlement, Next):
                 return self._end(run, settlement, waiting, now=now)
         raise AssertionError("the last stage of a plan settles as something else than Next")
@@ -479,7 +477,7 @@ def _unreadable(
     if isinstance(directory, Directory):
         return None
     why = f"backup storage location {location.name} cannot be read: {directory.why}"
-    return Deferred(Reason.LOCATION_UNAVAILABLE, now + LOOK_AGAIN, why)
+    return Deferred(Reason.LOCATION_UNAVAILABLE, later(now, LOOK_AGAIN), why)
 
 
 def _places(gathered: Gathered) -> Places:

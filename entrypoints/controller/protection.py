@@ -40,6 +40,7 @@ from reprieve.core.protection import (
 )
 from reprieve.core.requests import backoff
 from reprieve.core.steps import AddFinalizer, DeleteObject, MarkOwner, Step, StepResult
+from reprieve.core.values import later
 from reprieve.entrypoints.configuration import ProtectionEntry
 from reprieve.entrypoints.controller.decisions import Result
 from reprieve.entrypoints.controller.dependents import DependentReader, place_of
@@ -310,12 +311,12 @@ class ProtectionReconciler:
         self, ref: ObjectRef, decision: ProtectionDecision, results: Sequence[StepResult], now: datetime
     ) -> datetime | None:
         """When to come back, should nothing wake the owner before."""
-        instants = [now + self._pause(ref, result) for result in results if not is_gone(result.outcome)]
+        instants = [later(now, self._pause(ref, result)) for result in results if not is_gone(result.outcome)]
         match decision.owner:
             case Wait(until=until):
-                instants.append(until or now + LOOK_AGAIN)
+                instants.append(until or later(now, LOOK_AGAIN))
             case RetryAfter(delta=delta):
-                instants.append(now + delta)
+                instants.append(later(now, delta))
             case _:
                 pass
         if self._stop.is_set() or any(_deleted(result) for result in results):

@@ -40,6 +40,7 @@ from reprieve.core.retention import (
     retain,
 )
 from reprieve.core.steps import CreateRequest, Step, StepResult
+from reprieve.core.values import later
 from reprieve.entrypoints.configuration import RetentionSettings
 from reprieve.entrypoints.controller.decisions import Decision, Result, Standing
 from reprieve.entrypoints.controller.effects import Effects, Places
@@ -155,7 +156,7 @@ class RetentionReconciler:
         decisions = [_told(each, results.get(each.backup.ref)) for each in answers if _is_news(each, now)]
         outcomes = [result.outcome for done in results.values() for result in done]
         looks = next_look(a for a in answers if a.backup.ref not in {e.ref for e in examined})
-        conflict = now + AFTER_CONFLICT if any(isinstance(o, Conflict) for o in outcomes) else None
+        conflict = later(now, AFTER_CONFLICT) if any(isinstance(o, Conflict) for o in outcomes) else None
         again = min((time for time in (looks, conflict) if time is not None), default=None)
         return Result(tuple(decisions), any(isinstance(o, Done | Conflict) for o in outcomes), again)
 

@@ -21,6 +21,7 @@ from reprieve.core.values import (
     cut,
     format_instant,
     joined,
+    later,
     parse_instant,
     string_map,
     to_plain,
@@ -29,6 +30,36 @@ from tests.unit.builders import NOW, a_backup, a_location
 from tests.unit.strategies import INSTANTS, classes, values
 
 MAPS = st.dictionaries(st.text(max_size=3), st.integers(), max_size=5)
+
+
+# A date and a span
+
+LAST, FIRST = datetime.max.replace(tzinfo=UTC), datetime.min.replace(tzinfo=UTC)
+
+
+@pytest.mark.parametrize(
+    ("instant", "delta", "expected"),
+    [
+        pytest.param(NOW, timedelta(hours=1), datetime(2024, 4, 4, 13, tzinfo=UTC), id="an-hour"),
+        pytest.param(NOW, timedelta(0), NOW, id="nothing"),
+        pytest.param(NOW, -timedelta(days=1), datetime(2024, 4, 3, 12, tzinfo=UTC), id="back"),
+        pytest.param(parse_instant("9999-12-31T00:00:00Z"), timedelta(days=1), LAST, id="beyond-the-last-day"),
+        pytest.param(NOW, timedelta.max, LAST, id="a-span-beyond-the-calendar"),
+        pytest.param(FIRST, -timedelta(seconds=1), FIRST, id="before-the-first-day"),
+        pytest.param(NOW, timedelta.min, FIRST, id="far-back"),
+    ],
+)
+def test_a_date_and_a_span_are_always_a_date(instant, delta, expected):
+    """A hold until 9999 and a minute more: the sum raised wherever nobody had thought of it."""
+    assert later(instant, delta) == expected
+
+
+@given(INSTANTS, st.timedeltas())
+def test_a_sum_never_raises_and_goes_the_right_way(instant, delta):
+    total = later(instant, delta)
+    assert total.tzinfo is instant.tzinfo
+    assert (total >= instant) if delta >= timedelta(0) else (total <= instant)
+    assert total in {LAST, FIRST} or total - instant == delta
 
 
 # Texts of strangers
