@@ -21,7 +21,16 @@ from typing import Any, assert_never
 
 from attrs import field, frozen
 
-from reprieve.core.backups import UNFINISHED, Inventory, ListAbsent, ListCorrupt, NativeSnapshot, SnapshotLocation
+from reprieve.core.backups import (
+    UNFINISHED,
+    Inventory,
+    ListAbsent,
+    ListCorrupt,
+    NativeSnapshot,
+    SnapshotLocation,
+    Unlisted,
+    Unnamed,
+)
 from reprieve.core.ports import SnapshotInfo
 from reprieve.core.values import as_tuple, format_instant
 
@@ -227,7 +236,8 @@ def _is_at_work(backups: Iterable[AuditedBackup]) -> bool:
 def _doubts(backup: str, known: Iterable[AuditedBackup], facts: AuditFacts) -> list[str]:
     """What was not read and could name a snapshot of that backup."""
     places = [p for p in facts.unreadable if p.backup in {"", backup}]
-    lists = [trouble for each in known for trouble in each.inventory.troubles]
+    troubles = [trouble for each in known for trouble in each.inventory.troubles]
+    lists = [trouble for trouble in troubles if isinstance(trouble, ListCorrupt | ListAbsent)]
     return sorted({f"{place.what} could not be read" for place in places} | {_trouble(trouble) for trouble in lists})
 
 
@@ -249,6 +259,11 @@ def _unread(facts: AuditFacts) -> Iterable[UnknownPart]:
     for backup in facts.backups:
         corrupt = [trouble for trouble in backup.inventory.troubles if isinstance(trouble, ListCorrupt)]
         yield from (UnknownPart(f"{backup.location}: {t.key}", t.why) for t in corrupt)
+    for backup in _settled(facts):
+        unnamed = [trouble for trouble in backup.inventory.troubles if isinstance(trouble, Unnamed)]
+        yield from (UnknownPart(f"{backup.location}: backup {backup.name}", t.why) for t in unnamed)
+    unlisted = {t for backup in facts.backups for t in backup.inventory.troubles if isinstance(t, Unlisted)}
+    yield from (UnknownPart(f"live objects: {t.what}", t.why) for t in unlisted)
     for listing in facts.listings:
         if isinstance(listing, SnapshotsUnreadable):
             location = listing.location

@@ -87,7 +87,10 @@ class Backup:
     completed: datetime | None = None
     expiration: datetime | None = None
     snapshots_completed: int = 0
+    snapshots_attempted: int = 0
     csi_snapshots_completed: int = 0
+    csi_snapshots_attempted: int = 0
+    operations_attempted: int = 0
     moves_data: bool = False
     legacy_snapshots: tuple[NativeSnapshot, ...] = field(default=(), converter=as_tuple)
 
@@ -95,6 +98,16 @@ class Backup:
     def name(self) -> str:
         """The record's name."""
         return self.meta.name
+
+    @property
+    def native_claim(self) -> int:
+        """How many native snapshots may exist: Velero counts as completed only what it saw to its end."""
+        return max(self.snapshots_completed, self.snapshots_attempted)
+
+    @property
+    def csi_claim(self) -> int:
+        """How many CSI snapshots may exist; one whose operation failed or timed out is attempted, and may be there."""
+        return max(self.csi_snapshots_completed, self.csi_snapshots_attempted)
 
     @property
     def schedule(self) -> str:
@@ -175,10 +188,11 @@ class NativeSnapshot:
 
 @frozen
 class CsiContent:
-    """A CSI snapshot: its content's name and driver."""
+    """A CSI snapshot: its content's name (``namespace/name`` of the snapshot where that is all), driver and handle."""
 
     name: str
     driver: str = ""
+    handle: str = ""
 
 
 @frozen
@@ -209,17 +223,40 @@ class ListCorrupt:
 
 @frozen
 class ListAbsent:
-    """A list that is not in the bucket though it may have to be."""
+    """A list that is not in the bucket though it may have to be.
+
+    ``beside`` is the key of one that is there, and without which Velero does not write it; empty where none is.
+    """
 
     key: str
+    beside: str = ""
+
+
+@frozen
+class Unnamed:
+    """The record says of more data than anything names. ``why`` is a sentence with the numbers."""
+
+    why: str
+
+
+@frozen
+class Unlisted:
+    """Objects of the cluster that may name data, and that could not be listed."""
+
+    what: str
+    why: str
+
+
+Trouble = ListCorrupt | ListAbsent | Unnamed | Unlisted
+"""Why it cannot be told what a backup points at."""
 
 
 @frozen
 class Inventory:
-    """All that a backup points at outside its own record and directory, and the lists that could not be read."""
+    """All that a backup points at outside its own record and directory, and what keeps that from being told."""
 
     items: tuple[Item, ...] = field(default=(), converter=as_tuple)
-    troubles: tuple[ListCorrupt | ListAbsent, ...] = field(default=(), converter=as_tuple)
+    troubles: tuple[Trouble, ...] = field(default=(), converter=as_tuple)
 
 
 @frozen

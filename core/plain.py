@@ -30,6 +30,7 @@ from reprieve.core import (
     shield,
     steps,
     sync,
+    witnesses,
 )
 from reprieve.core.values import parse_instant, plain_name
 
@@ -61,6 +62,7 @@ MODULES = (
     shield,
     steps,
     sync,
+    witnesses,
 )
 """Every module of core that defines values; a test holds this list complete."""
 

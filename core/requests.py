@@ -48,6 +48,8 @@ from reprieve.core.backups import (
     Restore,
     SnapshotLocation,
     StorageLocation,
+    Unlisted,
+    Unnamed,
 )
 from reprieve.core.durations import format_duration
 from reprieve.core.holds import HOLD_FILE, Free, Held, any_hold, hold_of
@@ -80,7 +82,8 @@ from reprieve.core.steps import (
     StepResult,
     describe,
 )
-from reprieve.core.values import as_set, as_tuple, bounded, format_instant, joined, later
+from reprieve.core.values import as_set, as_tuple, bounded, cut, format_instant, joined, later
+from reprieve.core.witnesses import unnamed_csi
 
 # How long a deferral waits before it looks again, where nothing tells when the obstacle ends. Watch events come sooner.
 LOOK_AGAIN = timedelta(minutes=1)
@@ -91,6 +94,8 @@ DEFAULT_MAX_AGE = timedelta(hours=24)
 BUCKET_STAGE = "bucketFiles"
 NATIVE = "native snapshots"
 SHOWN_LIMIT = 80
+NAMED = 10
+NAME_LIMIT = 200
 
 
 @frozen
@@ -281,7 +286,7 @@ def admit(facts: DeletionFacts, inventory: Inventory, *, now: datetime) -> Admis
         lambda: _check_reachable(facts, now),
         lambda: _check_vanished(facts),
         lambda: _check_metadata(facts),
-        lambda: _check_inventory(facts, inventory),
+        lambda: _check_inventory(facts, inventory, now),
         lambda: _check_hold(facts, now),
         lambda: _check_restores(facts, now),
     )
@@ -442,23 +447,37 @@ def owns_directory(facts: DeletionFacts) -> bool:
             assert_never(unmatched)
 
 
-def _check_inventory(facts: DeletionFacts, inventory: Inventory) -> Refused | None:
+def _check_inventory(facts: DeletionFacts, inventory: Inventory, now: datetime) -> Refused | Deferred | None:
     if isinstance(facts.backup, Absent):
         return None
     if not owns_directory(facts):
-        return _check_stranger(facts.backup, inventory, facts.layout)
+        return _check_stranger(facts.backup, inventory, facts.layout) or _check_listed(inventory, now)
     return (
         _check_snapshot_locations(facts, inventory)
         or _check_handlers(facts, inventory)
         or _check_lists(facts, facts.backup, inventory)
+        or _check_listed(inventory, now)
+    )
+
+
+def _check_listed(inventory: Inventory, now: datetime) -> Deferred | None:
+    """Objects that may not be listed may name data: to take them for none would leak it."""
+    unlisted = sorted(f"{t.what}: {t.why}" for t in inventory.troubles if isinstance(t, Unlisted))
+    if not unlisted:
+        return None
+    return Deferred(
+        Reason.UNREADABLE,
+        later(now, LOOK_AGAIN),
+        f"it cannot be told what the backup points at: objects may not be listed ({joined(unlisted, by='; ')}); "
+        "grant what deploy/rbac.yaml grants",
     )
 
 
 def _check_stranger(backup: Backup, inventory: Inventory, layout: Layout) -> Refused | None:
     """A record that does not own its directory goes alone; not one that says it has data: its lists are elsewhere."""
-    claimed = backup.snapshots_completed + backup.csi_snapshots_completed + len(backup.legacy_snapshots)
+    claimed = backup.native_claim + backup.csi_claim + len(backup.legacy_snapshots)
     outside = [item for item in inventory.items if not isinstance(item, NativeSnapshot)]
-    if claimed or outside:
+    if claimed or outside or any(isinstance(trouble, Unnamed) for trouble in inventory.troubles):
         return Refused(
             Reason.NOT_THE_OWNER,
             f"the files under {layout.directory(backup.name)} belong to another backup of that name, and this record "
@@ -492,9 +511,23 @@ def _check_handlers(facts: DeletionFacts, inventory: Inventory) -> Refused | Non
     parts = [f"{count} {kind} ({handler})" for (kind, handler), count in sorted(orphans.items())]
     return Refused(
         Reason.NO_ADAPTER,
-        f"the backup has data that no configured adapter can delete: {joined(parts)}; nothing was deleted, since "
-        "half a deletion would orphan it. Delete that data with the tool that made it, or configure its provider",
+        f"the backup has data that no configured adapter can delete: {joined(parts)}{_csi_named(inventory)}; "
+        "nothing was deleted, since half a deletion would orphan it. Delete that data with the tool that made it, or "
+        "configure its provider",
     )
+
+
+def _csi_named(inventory: Inventory) -> str:
+    """The CSI snapshots by driver and handle, in brackets: what is left to delete for whoever does it by hand."""
+    names = sorted(
+        " ".join(filter(None, [item.driver, item.handle or item.name])) or "(without a name)"
+        for item in inventory.items
+        if isinstance(item, CsiContent)
+    )
+    if not names:
+        return ""
+    more = f" and {len(names) - NAMED} more" if len(names) > NAMED else ""
+    return f" (CSI snapshots: {', '.join(cut(name, limit=NAME_LIMIT) for name in names[:NAMED])}{more})"
 
 
 def _orphan(item: Item, providers: dict[str, str], handlers: frozenset[str]) -> list[tuple[str, str]]:
@@ -519,24 +552,28 @@ def _check_lists(facts: DeletionFacts, backup: Backup, inventory: Inventory) -> 
         return Refused(Reason.LIST_CORRUPT, f"error getting backup's volume snapshots: {joined(corrupt, by='; ')}")
     if _lists_taken(facts):
         return None
-    absent = sorted(t.key for t in inventory.troubles if isinstance(t, ListAbsent))
-    if absent and backup.snapshots_completed + backup.csi_snapshots_completed:
+    absent = sorted((t for t in inventory.troubles if isinstance(t, ListAbsent)), key=lambda t: t.key)
+    if absent and backup.native_claim + backup.csi_claim:
+        whole = (backup.snapshots_completed, backup.csi_snapshots_completed) == (backup.native_claim, backup.csi_claim)
         return Refused(
             Reason.LIST_MISSING,
-            f"the record says that {backup.snapshots_completed} native and {backup.csi_snapshots_completed} CSI "
-            f"snapshots were completed, but {absent[0]} is not in the bucket: without the list they would be leaked",
+            f"the record says that {backup.native_claim} native and {backup.csi_claim} CSI snapshots were "
+            f"{'completed' if whole else 'attempted'}, but {absent[0].key} is not in the bucket: without the list they "
+            "would be leaked",
         )
-    return _check_csi(backup, inventory)
-
-
-def _check_csi(backup: Backup, inventory: Inventory) -> Refused | None:
-    """CSI snapshots that a list names are refused before this; a list that has lost them all must not hide them."""
-    if backup.csi_snapshots_completed and not any(isinstance(item, CsiContent) for item in inventory.items):
+    beside = next((trouble for trouble in absent if trouble.beside), None)
+    if beside is not None:
         return Refused(
             Reason.LIST_MISSING,
-            f"the record says that {backup.csi_snapshots_completed} CSI snapshots were completed, but no list names "
-            "them: they would be leaked",
+            f"{beside.beside} is in the bucket, but {beside.key}, which Velero writes with it, is not: what it named "
+            "would be leaked",
         )
+    # Asked here too, so that an inventory which others put together hides no count.
+    unnamed = sorted(
+        {t.why for t in inventory.troubles if isinstance(t, Unnamed)} | set(unnamed_csi(backup, inventory))
+    )
+    if unnamed:
+        return Refused(Reason.LIST_MISSING, f"{joined(unnamed, by='; ')}: they would be leaked")
     return None
 
 

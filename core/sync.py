@@ -56,8 +56,9 @@ from reprieve.core.reasons import Reason
 from reprieve.core.records import RecordHome, backup_record, belongs_to, document_name, volume_record
 from reprieve.core.steps import ChangeMetadata, CreateRecord, DeleteFile, DeleteObject, Step, WriteHoldFile
 from reprieve.core.values import FrozenMap, as_set, as_tuple, format_instant, later, string_map
+from reprieve.core.witnesses import WHOLE
 
-DROPPED_PHASES = frozenset({"Completed", "PartiallyFailed"})
+DROPPED_PHASES = WHOLE
 """Phases of a record that may follow its files away. Others never had files, or have somebody who works on them."""
 
 
@@ -545,8 +546,8 @@ def _found_again(record: Backup, answer: Leave) -> Leave:
 
 def _claims_data(record: Backup) -> bool:
     """Whether a record itself says that it points at data. One whose pod volume backups are not here yet may."""
-    claimed = record.snapshots_completed or record.csi_snapshots_completed or record.legacy_snapshots
-    return bool(claimed) or _is_incomplete(record)
+    claimed = record.native_claim or record.csi_claim or record.legacy_snapshots or record.operations_attempted
+    return bool(claimed) or record.moves_data or _is_incomplete(record)
 
 
 def _exists(item: Item) -> bool:

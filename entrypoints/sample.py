@@ -124,7 +124,9 @@ def stories(now: datetime) -> tuple[Story, ...]:
             "CSI snapshots, which no configured adapter can delete",
             asked="shop-csi-n7dws",
             lists={
-                "csi-volumesnapshotcontents": _packed([_csi_content("snapcontent-1"), _csi_content("snapcontent-2")])
+                "csi-volumesnapshotcontents": _packed([_csi_content("snapcontent-1"), _csi_content("snapcontent-2")]),
+                "volumesnapshots": _packed([]),
+                "podvolumebackups": _packed([]),
             },
         ),
         Story(
@@ -206,7 +208,7 @@ def _write_story(directory: Path, story: Story, made: datetime) -> None:
 def _record(story: Story, made: datetime) -> dict[str, Any]:
     count = sum(len(ids) for ids in story.snapshots.values())
     csi = 2 if "csi-volumesnapshotcontents" in story.lists else 0
-    garbled = 1 if "volumesnapshots" in story.lists else 0
+    garbled = 1 if "volumesnapshots" in story.lists and not csi else 0
     status = {
         "phase": story.phase,
         "startTimestamp": format_instant(made),

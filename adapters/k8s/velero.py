@@ -15,6 +15,7 @@ from reprieve.core.backups import (
     BACKUP_UID,
     STATE,
     Backup,
+    CsiContent,
     DataMoverItem,
     DeletionRequest,
     NativeSnapshot,
@@ -46,6 +47,9 @@ SCHEDULE = ObjectKind(API_VERSION, "Schedule")
 DATA_UPLOAD = ObjectKind("velero.io/v2alpha1", "DataUpload")
 CONFIG_MAP = ObjectKind("v1", "ConfigMap")
 SECRET = ObjectKind("v1", "Secret")
+VOLUME_SNAPSHOT = ObjectKind("snapshot.storage.k8s.io/v1", "VolumeSnapshot")
+VOLUME_SNAPSHOT_CONTENT = ObjectKind("snapshot.storage.k8s.io/v1", "VolumeSnapshotContent")
+RESTORE_NAME = "velero.io/restore-name"
 DATA_MOVER_LABEL = "velero.io/data-upload-snapshot-info"
 
 
@@ -62,7 +66,10 @@ def backup(resource: Resource) -> Backup:
         completed=parse_instant(status.get("completionTimestamp")),
         expiration=parse_instant(status.get("expiration")),
         snapshots_completed=_count(status.get("volumeSnapshotsCompleted")),
+        snapshots_attempted=_count(status.get("volumeSnapshotsAttempted")),
         csi_snapshots_completed=_count(status.get("csiVolumeSnapshotsCompleted")),
+        csi_snapshots_attempted=_count(status.get("csiVolumeSnapshotsAttempted")),
+        operations_attempted=_count(status.get("backupItemOperationsAttempted")),
         moves_data=spec.get("snapshotMoveData") is True,
         legacy_snapshots=legacy_snapshots(status.get("volumeBackups")),
     )
@@ -153,6 +160,23 @@ def repository_snapshots(resource: Resource) -> tuple[RepositorySnapshot, ...]:
 def data_mover_item(resource: Resource) -> DataMoverItem:
     """Read a DataUpload, or the ConfigMap that stands for one."""
     return DataMoverItem(resource.meta.name)
+
+
+def csi_contents(resource: Resource) -> tuple[CsiContent, ...]:
+    """Read a VolumeSnapshot or a VolumeSnapshotContent: nothing where a restore made it, which labels it the same."""
+    if RESTORE_NAME in resource.meta.labels:
+        return ()
+    spec, status = resource.section("spec"), resource.section("status")
+    if resource.type == VOLUME_SNAPSHOT:
+        own = f"{resource.meta.namespace}/{resource.meta.name}"
+        source = text(mapping(spec.get("source")).get("volumeSnapshotContentName"))
+        return (CsiContent(text(status.get("boundVolumeSnapshotContentName")) or source or own),)
+    return (CsiContent(resource.meta.name, text(spec.get("driver")), csi_handle(spec, status)),)
+
+
+def csi_handle(spec: Mapping[str, Any], status: Mapping[str, Any]) -> str:
+    """The handle of a content: what its driver made, or what it was made for."""
+    return text(status.get("snapshotHandle")) or text(mapping(spec.get("source")).get("snapshotHandle"))
 
 
 # Writing

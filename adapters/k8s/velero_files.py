@@ -28,12 +28,17 @@ from reprieve.core.backups import (
 )
 from reprieve.core.holds import hold_from_document
 from reprieve.core.objects import mapping
-from reprieve.core.values import FrozenMap, parse_instant
+from reprieve.core.values import FrozenMap, cut, parse_instant
+from reprieve.core.witnesses import CSI_LIST, NATIVE_LIST, OPERATIONS, REPOSITORY_LIST, VOLUME_INFO
 
 FILE_LIMIT = 32 * 1024 * 1024
 UNPACKED_LIMIT = 64 * 1024 * 1024
 VALUES_LIMIT = 4_000_000
 GZIP = 16 + zlib.MAX_WBITS
+NAMED_LIMIT = 80
+SNAPSHOT_GROUP = "snapshot.storage.k8s.io"
+VOLUME_SNAPSHOTS = "volumesnapshots"
+SNAPSHOT_CONTENTS = "volumesnapshotcontents"
 
 
 class DocumentError(Exception):
@@ -90,20 +95,72 @@ def _repository(entry: Mapping[str, Any]) -> list[Item]:
 
 
 def _csi(entry: Mapping[str, Any]) -> list[Item]:
-    return [CsiContent(_text(_part(entry, "metadata"), "name"), _text(_part(entry, "spec"), "driver"))]
+    spec, status = _part(entry, "spec"), _part(entry, "status")
+    handle = _text(status, "snapshotHandle") or _text(_part(spec, "source"), "snapshotHandle")
+    return [CsiContent(_text(_part(entry, "metadata"), "name"), _text(spec, "driver"), handle)]
 
 
 def _operation(entry: Mapping[str, Any]) -> list[Item]:
-    identifier = _text(_part(entry, "spec"), "operationID")
-    return [DataMoverItem(identifier)] if identifier.startswith("du-") else []
+    """An operation of the data mover, or one on a CSI snapshot: however it ended, what it made may be there."""
+    spec = _part(entry, "spec")
+    identifier, what = _text(spec, "operationID"), _part(spec, "resourceIdentifier")
+    if identifier.startswith("du-"):
+        return [DataMoverItem(identifier)]
+    if _text(what, "Group") != SNAPSHOT_GROUP or _text(what, "Resource") not in {VOLUME_SNAPSHOTS, SNAPSHOT_CONTENTS}:
+        return []
+    parts = [what, *map(_mapping_of, _list_of(spec.get("postOperationItems")))]
+    contents = [_text(part, "Name") for part in parts if _text(part, "Resource") == SNAPSHOT_CONTENTS]
+    return [CsiContent(name) for name in contents] or [CsiContent(f"{_text(what, 'Namespace')}/{_text(what, 'Name')}")]
 
 
 def _volume(entry: Mapping[str, Any]) -> list[Item]:
-    moved = entry.get("snapshotDataMoved")
-    if moved not in (None, True, False):
-        raise DocumentError(f"its snapshotDataMoved is a {type(moved).__name__}, not true or false")
-    info = _part(entry, "snapshotDataMovementInfo")
-    return [DataMoverItem(_text(info, "operationID") or _text(entry, "pvName"))] if moved else []
+    """A volume, by the way it was backed up: moved, as a CSI or a native snapshot, into a repository, or not at all.
+
+    A way that is not known is a fault: it may have left data that nobody here deletes.
+    """
+    method = _text(entry, "backupMethod")
+    if _flag(entry, "snapshotDataMoved"):
+        info = _part(entry, "snapshotDataMovementInfo")
+        moved = DataMoverItem(_text(info, "operationID") or _text(entry, "pvName"))
+        return [moved, *(_csi_volume(entry) if _flag(entry, "preserveLocalSnapshot") else [])]
+    if _flag(entry, "skipped"):
+        return []
+    if method not in {"CSISnapshot", "NativeSnapshot", "PodVolumeBackup", ""}:
+        raise DocumentError(f"its backupMethod is {cut(method, limit=NAMED_LIMIT)!r}, which is not known here")
+    csi = method == "CSISnapshot" or _text(_part(entry, "csiSnapshotInfo"), "snapshotHandle")
+    return [*(_csi_volume(entry) if csi else []), *_native_volume(entry), *_pod_volume(entry)]
+
+
+def _csi_volume(entry: Mapping[str, Any]) -> list[Item]:
+    """A CSI snapshot; one whose operation failed may be there under a handle that nobody wrote down."""
+    info = _part(entry, "csiSnapshotInfo")
+    name, driver, handle = (_known(_text(info, key)) for key in ("vscName", "driver", "snapshotHandle"))
+    return [CsiContent(name or (f"of volume {_text(entry, 'pvName')}" if not handle else ""), driver, handle)]
+
+
+def _known(word: str) -> str:
+    """Velero writes ``unknown`` where it knows nothing."""
+    return "" if word == "unknown" else word
+
+
+def _native_volume(entry: Mapping[str, Any]) -> list[Item]:
+    info = _part(entry, "nativeSnapshotInfo")
+    handle = _text(info, "snapshotHandle")
+    return [NativeSnapshot(handle, "", _text(info, "volumeAZ"), _text(entry, "pvName"))] if handle else []
+
+
+def _pod_volume(entry: Mapping[str, Any]) -> list[Item]:
+    info = _part(entry, "pvbInfo")
+    handle = _text(info, "snapshotHandle")
+    return [RepositorySnapshot(handle, _text(info, "uploaderType") or "restic")] if handle else []
+
+
+def _flag(entry: Mapping[str, Any], name: str) -> bool:
+    """A yes or no of an entry; an absent one is no. Raises ``DocumentError`` for anything but true and false."""
+    found = entry.get(name)
+    if found is not None and not isinstance(found, bool):
+        raise DocumentError(f"its {name} is a {type(found).__name__}, not true or false")
+    return found is True
 
 
 def _part(entry: Mapping[str, Any], name: str) -> Mapping[str, Any]:
@@ -123,16 +180,13 @@ def _text(part: Mapping[str, Any], name: str) -> str:
 
 
 LISTS: Mapping[str, Callable[[Mapping[str, Any]], list[Item]]] = {
-    "volumesnapshots": _native,
-    "podvolumebackups": _repository,
-    "csi-volumesnapshotcontents": _csi,
-    "itemoperations": _operation,
-    "volumeinfo": _volume,
+    NATIVE_LIST: _native,
+    REPOSITORY_LIST: _repository,
+    CSI_LIST: _csi,
+    OPERATIONS: _operation,
+    VOLUME_INFO: _volume,
 }
 """The lists that name data outside the directory, and how an entry of each is read."""
-
-NATIVE_LIST = "volumesnapshots"
-CSI_LIST = "csi-volumesnapshotcontents"
 
 
 def list_key(backup: str, name: str) -> str:

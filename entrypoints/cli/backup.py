@@ -15,7 +15,15 @@ import click
 from attrs import frozen
 
 from reprieve.adapters.k8s.lease import Free
-from reprieve.core.backups import Backup, DeletionRequest, NativeSnapshot, RequestPhase, StorageLocation, request_for
+from reprieve.core.backups import (
+    Backup,
+    CsiContent,
+    DeletionRequest,
+    NativeSnapshot,
+    RequestPhase,
+    StorageLocation,
+    request_for,
+)
 from reprieve.core.errors import AlreadyExistsError, ContainerMissingError, InvalidError, NotFoundError, ReprieveError
 from reprieve.core.holds import Held, any_hold
 from reprieve.core.objects import ObjectRef, is_object_name, resource_from_json
@@ -148,35 +156,46 @@ def _one(reader: BackupReader, name: str) -> Backup:
 def _describe(reader: BackupReader, backup: Backup) -> dict[str, Any]:
     attempts = [r for r in reader.requests() if r.backup == backup.name and r.bound_uid == backup.meta.uid]
     failed = [r for r in attempts if r.phase is RequestPhase.PROCESSED and r.errors]
+    snapshots = _snapshots(reader, backup)
     return {
         "name": backup.name,
         "uid": backup.meta.uid,
         "phase": _status(backup),
         "expiration": format_instant(backup.expiration) if backup.expiration else None,
         "storageLocation": backup.storage_location,
-        "snapshots": _snapshots(reader, backup),
+        "snapshots": snapshots["snapshots"],
         "deletionAttempts": {
             "failed": len(failed),
             "deleteBackupRequests": [_attempt(request) for request in sorted(attempts, key=lambda r: r.meta.name)],
         },
+        "csiSnapshots": snapshots["csiSnapshots"],
     }
 
 
-def _snapshots(reader: BackupReader, backup: Backup) -> list[dict[str, str]]:
+def _snapshots(reader: BackupReader, backup: Backup) -> dict[str, list[dict[str, str]]]:
+    """The native and the CSI snapshots that any witness names; what cannot be read is said, and not shown as none."""
     location = reader.location(backup.storage_location) if backup.storage_location else Absent()
     if not isinstance(location, StorageLocation):
-        return []
+        return {"snapshots": [], "csiSnapshots": []}
     providers = {each.name: each.provider for each in reader.snapshot_locations()}
     try:
-        items = reader.inventory(backup, location).items
+        live = reader.live([backup.name])[backup.name]
+        items = reader.inventory(backup, reader.store(location), live).items
     except ReprieveError as fault:
         screen.say(f"reprieve: the snapshots of {backup.name} cannot be read: {fault}", err=True)
-        return []
+        return {"snapshots": [], "csiSnapshots": []}
     native = [item for item in items if isinstance(item, NativeSnapshot) and item.id]
-    return [
-        {"id": snapshot.id, "provider": providers.get(snapshot.location, ""), "location": snapshot.location}
-        for snapshot in sorted(native, key=lambda snapshot: (snapshot.location, snapshot.id))
-    ]
+    csi = [item for item in items if isinstance(item, CsiContent)]
+    return {
+        "snapshots": [
+            {"id": snapshot.id, "provider": providers.get(snapshot.location, ""), "location": snapshot.location}
+            for snapshot in sorted(native, key=lambda snapshot: (snapshot.location, snapshot.id))
+        ],
+        "csiSnapshots": [
+            {"handle": content.handle, "driver": content.driver, "content": content.name}
+            for content in sorted(csi, key=lambda content: (content.driver, content.handle, content.name))
+        ],
+    }
 
 
 def _attempt(request: DeletionRequest) -> dict[str, Any]:
@@ -202,6 +221,10 @@ def _print_description(described: dict[str, Any]) -> None:
     screen.say(f"Snapshots:         {len(described['snapshots'])}")
     for snapshot in described["snapshots"]:
         screen.say(f"  {snapshot['id']}  ({snapshot['provider']}, snapshot location {snapshot['location']})")
+    if described["csiSnapshots"]:
+        screen.say(f"CSI snapshots:     {len(described['csiSnapshots'])}")
+    for snapshot in described["csiSnapshots"]:
+        screen.say(f"  {snapshot['handle'] or '(no handle)'}  ({snapshot['driver']}, content {snapshot['content']})")
     say_restores(described)
     if attempts["deleteBackupRequests"]:
         _print_attempts(attempts)

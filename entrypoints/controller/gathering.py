@@ -29,17 +29,18 @@ from reprieve.core.backups import (
     Metadata,
     MetadataAbsent,
     MetadataCorrupt,
-    NativeSnapshot,
     Restore,
     SnapshotLocation,
     StorageLocation,
+    Unlisted,
 )
-from reprieve.core.errors import ContainerMissingError, InvalidError, NotFoundError, ReprieveError
+from reprieve.core.errors import ContainerMissingError, DeniedError, InvalidError, NotFoundError, ReprieveError
 from reprieve.core.holds import hold_from_document
 from reprieve.core.objects import ObjectKind, ObjectRef, Resource, is_object_name, label_safe
 from reprieve.core.ports import Cluster, ObjectStore, ObjectStores
-from reprieve.core.requests import Absent, DeletionFacts
+from reprieve.core.requests import Absent, DeletionFacts, owns_directory
 from reprieve.core.values import FrozenMap
+from reprieve.core.witnesses import ListContent, ListRead, Live, assemble
 from reprieve.entrypoints.controller.secrets import Secrets
 
 HOLD_LIMIT = 64 * 1024
@@ -148,8 +149,9 @@ class BackupReader:
             return Gathered(facts)
         if not isinstance(facts.location, StorageLocation):
             return Gathered(facts)
+        live = self.live([facts.backup.name])[facts.backup.name]
         try:
-            inventory = self.inventory(facts.backup, facts.location)
+            inventory = self._of_directory(facts, facts.backup, facts.location, live)
         except _BucketUnreadable as fault:
             return Gathered(evolve(facts, directory=DirectoryUnreadable(str(fault))))
         locations, restores = self.snapshot_locations(), self.restores()
@@ -181,49 +183,48 @@ class BackupReader:
             velero_sync.hold_digest(hold) if isinstance(hold, bytes) else _unread_digest(hold),
         )
 
-    def inventory(self, backup: Backup, location: StorageLocation) -> Inventory:
-        """All that a backup points at, from the lists in its directory and from the cluster."""
-        found = [*self._cluster_items(backup.name), *backup.legacy_snapshots]
-        troubles: list[ListCorrupt | ListAbsent] = []
+    def _of_directory(self, facts: DeletionFacts, backup: Backup, location: StorageLocation, live: Live) -> Inventory:
+        """The inventory of a backup; the lists in a directory that is another one's say nothing of it."""
+        if not owns_directory(facts):
+            return assemble(backup, {}, live)
         try:
-            store = self.store(location)
-            for name in self.dialect.lists:
-                _sort(_whole(_read_list(store, backup.name, name), name, backup), found, troubles)
+            return self.inventory(backup, self.store(location), live)
         except ReprieveError as fault:
             raise _BucketUnreadable(str(fault)) from fault
-        return Inventory(tuple(dict.fromkeys(found)), tuple(_that_matter(troubles, backup)))
 
-    def listed_inventory(self, backup: Backup, store: ObjectStore, keys: Collection[str]) -> Inventory:
-        """What the lists in a backup's directory name, of those that are among its keys. Raises core errors."""
-        found: list[Item] = [*backup.legacy_snapshots]
-        troubles: list[ListCorrupt | ListAbsent] = []
+    def inventory(
+        self, backup: Backup, store: ObjectStore, live: Live, *, keys: Collection[str] | None = None
+    ) -> Inventory:
+        """All that a backup points at, by every witness: what is live, and the lists in its directory.
+
+        With ``keys``, the keys of the directory, only those lists are asked for. Raises core errors.
+        """
+        lists: dict[str, ListContent] = {}
         for name in self.dialect.lists:
             key = velero_files.list_key(backup.name, name)
-            _sort(_read_list(store, backup.name, name) if key in keys else ListAbsent(key), found, troubles)
-        return Inventory(tuple(dict.fromkeys(found)), tuple(_that_matter(troubles, backup)))
+            lists[name] = _read_list(store, backup.name, name) if keys is None or key in keys else ListAbsent(key)
+        return assemble(backup, lists, live)
 
-    def _cluster_items(self, backup: str) -> list[Item]:
-        if not self.dialect.lists:
-            return []  # a tool that writes no list has nothing in the cluster that a list would name
-        return self._labelled_items(f"{BACKUP_NAME}={label_safe(backup)}")[label_safe(backup)]
+    def live(self, backups: Collection[str]) -> Mapping[str, Live]:
+        """What live objects name for each of these backups: five lists, for one backup as for thousands.
 
-    def cluster_items(self, backups: Collection[str]) -> Mapping[str, tuple[Item, ...]]:
-        """What the cluster says that each of them points at: three lists, for one backup as for thousands."""
+        A kind that may not be listed is told; other faults are raised, as core errors.
+        """
         if not backups or not self.dialect.lists:
-            return {}
-        by_label = self._labelled_items(BACKUP_NAME)
-        return {backup: tuple(by_label[label_safe(backup)]) for backup in backups}
-
-    def _labelled_items(self, selector: str) -> defaultdict[str, list[Item]]:
-        """Repository snapshots and data-mover items in the cluster, by the label that names their backup."""
+            return {backup: Live() for backup in backups}  # a tool that writes no list keeps nothing in the cluster
+        labels = {backup: label_safe(backup) for backup in backups}
+        selector = f"{BACKUP_NAME}={next(iter(labels.values()))}" if len(labels) == 1 else BACKUP_NAME
         found: defaultdict[str, list[Item]] = defaultdict(list)
-        for each in self._all(velero.POD_VOLUME_BACKUP, everywhere=True, selector=selector):
-            found[each.meta.labels.get(BACKUP_NAME, "")] += velero.repository_snapshots(each)
-        uploads = self._all(velero.DATA_UPLOAD, everywhere=True, selector=selector)
-        moved = self._all(velero.CONFIG_MAP, selector=f"{selector},{velero.DATA_MOVER_LABEL}=true")
-        for each in (*uploads, *moved):
-            found[each.meta.labels.get(BACKUP_NAME, "")].append(velero.data_mover_item(each))
-        return found
+        unlisted: list[Unlisted] = []
+        for kind, everywhere, more, read in _LIVE:
+            try:
+                objects = self._all(kind, everywhere=everywhere, selector=f"{selector}{more}")
+            except DeniedError as fault:
+                unlisted.append(Unlisted(str(kind), str(fault)))
+                continue
+            for each in objects:
+                found[each.meta.labels.get(BACKUP_NAME, "")] += read(each)
+        return {backup: Live(found[label], unlisted) for backup, label in labels.items()}
 
     # The cluster
 
@@ -250,6 +251,16 @@ class BackupReader:
             return self.cluster.list(kind, namespace=namespace, selector=selector, metadata_only=metadata_only).items
         except ContainerMissingError:
             return ()
+
+
+_LIVE: tuple[tuple[ObjectKind, bool, str, Callable[[Resource], Iterable[Item]]], ...] = (
+    (velero.POD_VOLUME_BACKUP, True, "", velero.repository_snapshots),
+    (velero.DATA_UPLOAD, True, "", lambda upload: [velero.data_mover_item(upload)]),
+    (velero.CONFIG_MAP, False, f",{velero.DATA_MOVER_LABEL}=true", lambda moved: [velero.data_mover_item(moved)]),
+    (velero.VOLUME_SNAPSHOT, True, "", velero.csi_contents),
+    (velero.VOLUME_SNAPSHOT_CONTENT, True, "", velero.csi_contents),
+)
+"""The kinds whose objects name a backup's data by its label: whether in all namespaces, the rest of the selector."""
 
 
 class _BucketUnreadable(ReprieveError):
@@ -291,44 +302,13 @@ def _unread_hold(fault: MissingFile | OversizedFile) -> FrozenMap[str, str]:
     return FrozenMap() if isinstance(fault, MissingFile) else FrozenMap(hold_from_document(None))
 
 
-def _read_list(store: ObjectStore, backup: str, name: str) -> tuple[Item, ...] | ListCorrupt | ListAbsent:
+def _read_list(store: ObjectStore, backup: str, name: str) -> ListContent:
     key = velero_files.list_key(backup, name)
     match read_file(store, key, limit=velero_files.FILE_LIMIT):
         case bytes() as data:
-            return velero_files.read_list(backup, name, data)
+            items = velero_files.read_list(backup, name, data)
+            return items if isinstance(items, ListCorrupt) else ListRead(key, items)
         case MissingFile():
             return ListAbsent(key)
         case OversizedFile(why):
             return ListCorrupt(key, why)
-
-
-def _whole(
-    content: tuple[Item, ...] | ListCorrupt | ListAbsent, name: str, backup: Backup
-) -> tuple[Item, ...] | ListCorrupt | ListAbsent:
-    """A list that names fewer snapshots than the record says were completed has lost some: they would be orphaned."""
-    if not isinstance(content, tuple) or name != velero_files.NATIVE_LIST:
-        return content
-    named = sum(1 for item in content if isinstance(item, NativeSnapshot) and item.id)
-    if named >= backup.snapshots_completed:
-        return content
-    why = f"it names {named} snapshots, and the record says that {backup.snapshots_completed} were completed"
-    return ListCorrupt(velero_files.list_key(backup.name, name), why)
-
-
-def _sort(
-    content: tuple[Item, ...] | ListCorrupt | ListAbsent, found: list[Item], troubles: list[ListCorrupt | ListAbsent]
-) -> None:
-    match content:
-        case tuple():
-            found.extend(content)
-        case ListCorrupt() | ListAbsent():
-            troubles.append(content)
-
-
-def _that_matter(troubles: Iterable[ListCorrupt | ListAbsent], backup: Backup) -> list[ListCorrupt | ListAbsent]:
-    """An absent list matters only where the record says that it has what the list would name."""
-    claims: Mapping[str, Callable[[], int]] = {
-        velero_files.list_key(backup.name, velero_files.NATIVE_LIST): lambda: backup.snapshots_completed,
-        velero_files.list_key(backup.name, velero_files.CSI_LIST): lambda: backup.csi_snapshots_completed,
-    }
-    return [t for t in troubles if isinstance(t, ListCorrupt) or claims.get(t.key, lambda: 0)() > 0]

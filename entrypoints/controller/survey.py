@@ -33,11 +33,9 @@ from reprieve.core.errors import InvalidError, NotFoundError, ReprieveError
 from reprieve.core.objects import is_object_name, resource_from_json
 from reprieve.core.ports import ObjectStore, SnapshotInfo, SnapshotStore, SnapshotStores
 from reprieve.core.sync import PartialListing, UnavailableListing
+from reprieve.core.witnesses import WHOLE, Live
 from reprieve.entrypoints.controller.gathering import BackupReader
 from reprieve.entrypoints.controller.shelves import Shelves, in_parallel
-
-WHOLE = frozenset({"Completed", "PartiallyFailed"})
-"""Phases in which metadata and tarball must be there: an upload was begun and has ended."""
 
 Found = AuditedBackup | PlaceUnreadable
 
@@ -101,11 +99,14 @@ class Survey:
             yield PlaceUnreadable(f"storage location {location.name}", f"its listing broke off: {listing.why}")
         known = {record.name: record for record in records}
         wanted = sorted({*known, *filter(is_object_name, listing.names)})
-        looked = in_parallel(lambda name: self._directory(shelves.store, location, name, known.get(name)), wanted)
+        live = self.reader.live(wanted)
+        looked = in_parallel(
+            lambda name: self._directory(shelves.store, location, name, known.get(name), live[name]), wanted
+        )
         yield from (found for each in looked for found in each)
 
     def _directory(
-        self, store: ObjectStore, location: StorageLocation, name: str, record: Backup | None
+        self, store: ObjectStore, location: StorageLocation, name: str, record: Backup | None, live: Live
     ) -> list[Found]:
         """One listing, and the lists that are there. A directory without metadata and record is no backup."""
         layout = self.reader.dialect.layout
@@ -114,7 +115,7 @@ class Survey:
             backup = record or self._stored(store, name, keys)
             if backup is None:
                 return []
-            inventory = self.reader.listed_inventory(backup, store, keys)
+            inventory = self.reader.inventory(backup, store, live, keys=keys)
         except ReprieveError as fault:
             unread = PlaceUnreadable(f"{location.name}: {layout.directory(name)}", str(fault), name)
             return [unread, *([_from_record(record)] if record else [])]

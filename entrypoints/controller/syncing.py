@@ -11,12 +11,12 @@ then says so, and the location is not marked as synced.
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from datetime import datetime
 
 from attrs import evolve, field, frozen
 
-from reprieve.core.backups import SYNC_INCOMPLETE, Backup, Directory, DirectoryUnreadable, StorageLocation
+from reprieve.core.backups import SYNC_INCOMPLETE, Backup, Directory, DirectoryUnreadable, Item, StorageLocation
 from reprieve.core.errors import ReprieveError
 from reprieve.core.outcomes import AlreadyGone, Conflict, Done, Outcome, Pending, message_of
 from reprieve.core.pruning import Count, Percentage
@@ -174,11 +174,22 @@ class LocationSync:
         asked = questions(facts, now=now)
         home = self._home(self.reader.schedules()) if asked.stored else facts.home
         listed = facts.listing.names if isinstance(facts.listing, CompleteListing) else frozenset(asked.looks)
-        items = self.reader.cluster_items([name for name in asked.looks if name not in listed])
-        directories = in_parallel(self._look, asked.looks)
+        items, unread = self._live([name for name in asked.looks if name not in listed])
+        directories = in_parallel(lambda name: unread.get(name) or self._look(name), asked.looks)
         looks = [Look(n, found, items.get(n, ())) for n, found in zip(asked.looks, directories, strict=True)]
         stored = in_parallel(lambda name: self._stored(shelves, name), asked.stored)
         return evolve(facts, home=home, stored=stored, looks=looks)
+
+    def _live(self, names: Collection[str]) -> tuple[Mapping[str, tuple[Item, ...]], Mapping[str, DirectoryUnreadable]]:
+        """What live objects name for records that may go; where that cannot be told, why, which keeps them all."""
+        try:
+            live = self.reader.live(names)
+        except ReprieveError as fault:
+            return {}, dict.fromkeys(names, DirectoryUnreadable(f"what it points at cannot be listed: {fault}"))
+        untold = {name: each.unlisted[0] for name, each in live.items() if each.unlisted}
+        return {name: each.items for name, each in live.items()}, {
+            name: DirectoryUnreadable(f"{each.what} cannot be listed: {each.why}") for name, each in untold.items()
+        }
 
     def _look(self, name: str) -> Directory | DirectoryUnreadable:
         return STOPPED if self.stop.is_set() else self.reader.directory(self.location, name)

@@ -85,6 +85,9 @@ def world(api, store, cluster):
     Beside it a backup that expired, and one that only the bucket has, with a volume.
     """
     store.register(ServedKind("velero.io/v2alpha1", "DataUpload", "datauploads"))
+    store.register(ServedKind("snapshot.storage.k8s.io/v1", "VolumeSnapshot", "volumesnapshots"))
+    contents = "volumesnapshotcontents"
+    store.register(ServedKind("snapshot.storage.k8s.io/v1", "VolumeSnapshotContent", contents, namespaced=False))
     secret = {"apiVersion": "v1", "kind": "Secret", "metadata": {"name": "cloud", "namespace": "velero"}}
     store.create({**secret, "data": {"key": "c2VjcmV0"}})
     credential = {"name": "cloud", "key": "key"}

@@ -20,7 +20,7 @@ from reprieve.core.audit import (
     audit,
     report_to_json,
 )
-from reprieve.core.backups import Inventory, ListAbsent, ListCorrupt, RepositorySnapshot
+from reprieve.core.backups import Inventory, ListAbsent, ListCorrupt, RepositorySnapshot, Unlisted, Unnamed
 from reprieve.core.ports import SnapshotInfo
 from tests.unit.builders import NOW, a_snapshot, a_snapshot_location
 
@@ -50,6 +50,18 @@ def test_what_is_named_and_there_is_no_finding():
 
     assert found == AuditReport()
     assert found.is_clean
+
+
+def test_what_cannot_be_told_of_csi_snapshots_is_unknown_once_and_orphans_what_it_did_before():
+    """A count that nothing explains is of no native snapshot; kinds that may not be listed are told once."""
+    troubles = [Unnamed("2 were attempted"), Unlisted("VolumeSnapshot", "403")]
+    found = report(backup(troubles=troubles), backup(name="bar", phase="Deleting", troubles=troubles), listed=[there()])
+
+    assert found.unknown == (
+        UnknownPart("default: backup foo", "2 were attempted"),
+        UnknownPart("live objects: VolumeSnapshot", "403"),
+    )
+    assert [orphan.snapshot.id for orphan in found.orphaned] == ["snap-1"]
 
 
 def test_a_snapshot_that_is_not_there_is_missing():

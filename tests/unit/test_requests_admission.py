@@ -22,6 +22,8 @@ from reprieve.core.backups import (
     RepositorySnapshot,
     RequestPhase,
     RequestState,
+    Unlisted,
+    Unnamed,
 )
 from reprieve.core.holds import HOLD, HOLD_UNTIL
 from reprieve.core.reasons import Reason
@@ -252,6 +254,48 @@ REFUSED = [
         id="csi-list-empty-though-snapshots-were-completed",
     ),
     pytest.param(
+        {},
+        inventory(troubles=[ListAbsent(gzip_key("volumesnapshots"), gzip_key("volumeinfo"))]),
+        "ListMissing",
+        "backups/foo/foo-volumeinfo.json.gz is in the bucket, but backups/foo/foo-volumesnapshots.json.gz, which",
+        id="list-absent-beside-one-that-velero-writes-with-it",
+    ),
+    pytest.param(
+        {"backup": a_backup(snapshots_attempted=2)},
+        inventory(troubles=[ListAbsent(gzip_key("volumesnapshots"))]),
+        "ListMissing",
+        "the record says that 2 native and 0 CSI snapshots were attempted, but backups/foo/foo-volumesnapshots.json.gz",
+        id="snapshot-list-absent-though-snapshots-were-attempted",
+    ),
+    pytest.param(
+        {},
+        inventory(troubles=[Unnamed("the record says that 3 operations were attempted, but no list names them")]),
+        "ListMissing",
+        "the record says that 3 operations were attempted, but no list names them: they would be leaked",
+        id="operations-that-no-list-names",
+    ),
+    pytest.param(
+        {},
+        (CsiContent("c", "ebs.csi.aws.com", "snap-1"), CsiContent("app/v"), CsiContent("")),
+        "NoAdapter",
+        "3 CSI snapshots (CSI) (CSI snapshots: (without a name), app/v, ebs.csi.aws.com snap-1); nothing was deleted",
+        id="csi-snapshots-by-driver-and-handle",
+    ),
+    pytest.param(
+        {},
+        tuple(CsiContent("", "d", f"{n:02d}" * 200) for n in range(12)),
+        "NoAdapter",
+        " and 2 more); nothing",
+        id="many-csi-snapshots-with-long-handles",
+    ),
+    pytest.param(
+        {"directory": Directory(MetadataPresent(NOW))},
+        inventory(troubles=[Unnamed("the record says that 1 operations were attempted, but no list names them")]),
+        "NotTheOwner",
+        "belong to another backup of that name",
+        id="directory-of-another-backup-and-the-record-had-operations",
+    ),
+    pytest.param(
         {"directory": Directory(MetadataCorrupt("it is not JSON"))},
         (),
         "MetadataCorrupt",
@@ -380,6 +424,22 @@ def test_deferred(given, reason, until, message):
     assert isinstance(answer, Deferred)
     assert (answer.reason, answer.until) == (reason, until)
     assert message in answer.message
+
+
+@pytest.mark.parametrize(
+    "given",
+    [
+        pytest.param({}, id="its-directory"),
+        pytest.param({"directory": Directory(MetadataPresent(NOW))}, id="another-ones-directory"),
+    ],
+)
+def test_a_kind_that_may_not_be_listed_defers(given):
+    """What it would have named is not known: to take it for none would leak it."""
+    answer = admit(facts(**given), inventory(troubles=[Unlisted("VolumeSnapshot", "403")]), now=NOW)
+
+    assert isinstance(answer, Deferred)
+    assert (answer.reason, answer.until) == ("Unreadable", SOON)
+    assert "(VolumeSnapshot: 403)" in answer.message
 
 
 # Admission

@@ -3,8 +3,10 @@
 import gzip
 import json
 from datetime import UTC, datetime
+from pathlib import Path
 
 import pytest
+from attrs import evolve
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -164,6 +166,18 @@ NATIVE = {
 }
 
 
+def csi_operation(resource, *more, group="snapshot.storage.k8s.io"):
+    """An operation on ``app/v``, and the items to back up after it, as Velero writes them."""
+    identifier = {"Group": group, "Resource": resource, "Namespace": "app", "Name": "v"}
+    after = [{"Group": group, "Resource": kind, "Name": name} for kind, name in more]
+    return {"spec": {"operationID": "app/v/2026", "resourceIdentifier": identifier, "postOperationItems": after}}
+
+
+def volume(method, **info):
+    """An entry of volumeinfo, of volume ``pv``."""
+    return {"backupMethod": method, "pvName": "pv", **info}
+
+
 @pytest.mark.parametrize(
     ("name", "entries", "items"),
     [
@@ -184,9 +198,65 @@ NATIVE = {
         ),
         pytest.param(
             "csi-volumesnapshotcontents",
-            [{"metadata": {"name": "c"}, "spec": {"driver": "ebs.csi.aws.com"}}],
-            (CsiContent("c", "ebs.csi.aws.com"),),
+            [
+                {"metadata": {"name": "c"}, "spec": {"driver": "ebs.csi.aws.com"}, "status": {"snapshotHandle": "h"}},
+                {"metadata": {"name": "d"}, "spec": {"driver": "x", "source": {"snapshotHandle": "i"}}},
+            ],
+            (CsiContent("c", "ebs.csi.aws.com", "h"), CsiContent("d", "x", "i")),
             id="csi",
+        ),
+        pytest.param(
+            "itemoperations",
+            [
+                csi_operation("volumesnapshots", ["volumesnapshots", "v"], ["volumesnapshotcontents", "c"]),
+                csi_operation("volumesnapshots"),
+                csi_operation("volumesnapshotcontents"),
+                csi_operation("persistentvolumeclaims", group=""),
+                csi_operation("volumesnapshotclasses"),
+            ],
+            (CsiContent("c"), CsiContent("app/v"), CsiContent("v")),
+            id="csi-operations-by-content-else-by-snapshot",
+        ),
+        pytest.param(
+            "volumeinfo",
+            [
+                volume("CSISnapshot", csiSnapshotInfo={"driver": "d", "snapshotHandle": "h", "vscName": "c"}),
+                volume("CSISnapshot", result="failed"),
+                volume("", csiSnapshotInfo={"snapshotHandle": "h2"}),
+            ],
+            (CsiContent("c", "d", "h"), CsiContent("of volume pv"), CsiContent("", "", "h2")),
+            id="csi-snapshots-failed-ones-too",
+        ),
+        pytest.param(
+            "volumeinfo",
+            [
+                volume("CSISnapshot", skipped=True),
+                volume("CSISnapshot", snapshotDataMoved=True, snapshotDataMovementInfo={"operationID": "du-1"}),
+                volume(
+                    "CSISnapshot",
+                    snapshotDataMoved=True,
+                    preserveLocalSnapshot=True,
+                    csiSnapshotInfo={"driver": "unknown", "snapshotHandle": "unknown", "vscName": "unknown"},
+                ),
+            ],
+            (DataMoverItem("du-1"), DataMoverItem("pv"), CsiContent("of volume pv")),
+            id="skipped-volumes-name-nothing-moved-ones-the-movers-item",
+        ),
+        pytest.param(
+            "volumeinfo",
+            [
+                volume("NativeSnapshot", nativeSnapshotInfo={"snapshotHandle": "snap-1", "volumeAZ": "eu-west-1a"}),
+                volume("NativeSnapshot", nativeSnapshotInfo={"Phase": "Failed"}),
+                volume("PodVolumeBackup", pvbInfo={"snapshotHandle": "k1", "uploaderType": "kopia"}),
+                volume("PodVolumeBackup", pvbInfo={"snapshotHandle": "r1"}),
+                volume("PodVolumeBackup", pvbInfo={"Phase": "Failed"}),
+            ],
+            (
+                NativeSnapshot("snap-1", "", "eu-west-1a", "pv"),
+                RepositorySnapshot("k1", "kopia"),
+                RepositorySnapshot("r1", "restic"),
+            ),
+            id="native-and-repository-snapshots",
         ),
         pytest.param(
             "itemoperations",
@@ -205,6 +275,78 @@ NATIVE = {
 def test_lists_name_the_data_outside_the_directory(name, entries, items):
     """Each of the lists, and what it points at."""
     assert velero_files.read_list("b", name, packed(entries)) == items
+
+
+@pytest.mark.parametrize(
+    ("entry", "why"),
+    [
+        pytest.param({"backupMethod": "BlockCopy"}, "'BlockCopy', which is not known here", id="unknown-method"),
+        pytest.param({"skipped": "true"}, "its skipped is a str", id="skipped-as-a-text"),
+        pytest.param({"snapshotDataMoved": 1}, "its snapshotDataMoved is a int", id="moved-as-a-number"),
+        pytest.param({"csiSnapshotInfo": [1]}, "its csiSnapshotInfo is a list", id="info-as-a-list"),
+    ],
+)
+def test_a_volume_of_which_it_cannot_be_told_how_it_was_backed_up_is_a_fault(entry, why):
+    """Half believed it would hide data."""
+    found = velero_files.read_list("b", "volumeinfo", packed([entry]))
+    assert isinstance(found, ListCorrupt)
+    assert why in found.why
+
+
+REAL = Path(__file__).parents[1] / "fixtures/velero-1.18.3/buckets/velero-bucket/cluster-a/backups"
+DRIVER = "hostpath.csi.k8s.io"
+CONTENTS = {
+    "csi-snap-286433ba": "snapcontent-286433ba-84fe-4a17-a1d9-6c1544930053",
+    "csi-snap-63b28083": "snapcontent-63b28083-4d20-4e3a-8e73-938b21abeec7",
+}
+
+
+@pytest.mark.parametrize(
+    ("backup", "name", "items"),
+    [
+        pytest.param("csi1", "volumesnapshots", [], id="csi-native"),
+        pytest.param("csi1", "podvolumebackups", [], id="csi-repository"),
+        pytest.param("csi1", "volumeinfo", [CsiContent(c, DRIVER, h) for h, c in CONTENTS.items()], id="csi-volumes"),
+        pytest.param("csi1", "itemoperations", [CsiContent(c) for c in CONTENTS.values()], id="csi-operations"),
+        pytest.param("b2", "itemoperations", [], id="native-operations"),
+    ],
+)
+def test_the_lists_of_a_real_velero_1_18_are_read(backup, name, items):
+    """What Velero 1.18.3 wrote, byte for byte."""
+    data = (REAL / backup / f"{backup}-{name}.json.gz").read_bytes()
+    assert velero_files.read_list(backup, name, data) == tuple(items)
+
+
+def test_both_lists_of_a_real_backup_name_the_same_native_snapshots():
+    """One names the location, the other does not; the ids, zones and volumes agree."""
+    read = {
+        name: velero_files.read_list("b2", name, (REAL / f"b2/b2-{name}.json.gz").read_bytes())
+        for name in ("volumesnapshots", "volumeinfo")
+    }
+    assert {s.location for s in read["volumesnapshots"]} == {"default"}
+    assert [evolve(s, location="") for s in read["volumesnapshots"]] == list(read["volumeinfo"])
+    assert len(read["volumeinfo"]) == 5
+
+
+@pytest.mark.parametrize(
+    ("kind", "parts", "found"),
+    [
+        pytest.param("VolumeSnapshot", {}, ["app/x"], id="a-snapshot-without-a-content"),
+        pytest.param("VolumeSnapshot", {"spec": {"source": {"volumeSnapshotContentName": "c"}}}, ["c"], id="from-one"),
+        pytest.param("VolumeSnapshot", {"status": {"boundVolumeSnapshotContentName": "c"}}, ["c"], id="bound"),
+        pytest.param("VolumeSnapshot", {"labels": {"velero.io/restore-name": "r"}}, [], id="restored-snapshot"),
+        pytest.param("VolumeSnapshotContent", {}, ["x"], id="a-content"),
+        pytest.param("VolumeSnapshotContent", {"labels": {"velero.io/restore-name": "r"}}, [], id="restored-content"),
+    ],
+)
+def test_live_csi_objects_name_their_content_but_for_restored_ones(kind, parts, found):
+    """A restore labels what it restores with the backup's name as well."""
+    labels = parts.pop("labels", {})
+    namespace = "app" if kind == "VolumeSnapshot" else ""
+    head = {"apiVersion": "snapshot.storage.k8s.io/v1", "kind": kind}
+    metadata = {"name": "x", "namespace": namespace, "labels": labels}
+    resource = resource_from_json({**head, "metadata": metadata, **parts})
+    assert [content.name for content in velero.csi_contents(resource)] == found
 
 
 @pytest.mark.parametrize(
