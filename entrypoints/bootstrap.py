@@ -77,7 +77,7 @@ def open_kubernetes(*, kubeconfig: Path | None, context: str, config: Path | Non
             providers=PROVIDERS if configuration.providers is None else configuration.providers,
             parallelism=_parallelism(configuration),
         )
-        yield World(configuration, cluster, CloudObjectStores(), snapshots, events)
+        yield World(configuration, cluster, CloudObjectStores(policy=configuration.endpoints), snapshots, events)
 
 
 def _parallelism(configuration: Configuration) -> int:

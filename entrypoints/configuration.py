@@ -14,8 +14,9 @@ from typing import Any
 
 from attrs import field, frozen
 
+from reprieve.adapters.cloud.endpoints import EndpointPolicy, read_pattern
 from reprieve.core.durations import parse_duration
-from reprieve.core.errors import ReprieveError
+from reprieve.core.errors import InvalidError, ReprieveError
 from reprieve.core.objects import ObjectKind
 from reprieve.core.requests import DeletionLimits
 
@@ -111,11 +112,15 @@ class BackupsOff:
 
 @frozen
 class Configuration:
-    """The whole file. ``providers`` None means every provider that is there (the local folder's default)."""
+    """The whole file. ``providers`` None means every provider that is there (the local folder's default).
+
+    ``endpoints``: where locations may point beyond the providers' own hosts, and who gets the controller's identity.
+    """
 
     backups: BackupSettings | BackupsOff = field(factory=BackupSettings)
     protection: tuple[ProtectionEntry, ...] = ()
     providers: tuple[str, ...] | None = None
+    endpoints: EndpointPolicy = field(factory=EndpointPolicy)
 
 
 def _object(properties: Mapping[str, Any], *, required: tuple[str, ...] = ()) -> dict[str, Any]:
@@ -134,6 +139,7 @@ _COUNT = {"type": "integer", "minimum": 1, "maximum": 10_000}
 _KIND = {"type": "string", "format": "kind"}
 _VERB = {"enum": ["Delete", "Orphan"]}
 _NAME = {"type": "string", "minLength": 1}
+_ENDPOINTS = {"type": "array", "items": {"type": "string", "format": "endpoint"}}
 
 _BACKUPS = _object(
     {
@@ -173,13 +179,21 @@ _ENTRY = _object(
     },
     required=("owner", "onRequest", "otherwise"),
 )
+_CLOUD = _object(
+    {
+        "providers": {"type": "array", "items": {"enum": list(PROVIDERS)}},
+        "endpoints": _ENDPOINTS,
+        "podIdentity": _ENDPOINTS,
+        **{provider: _object({}) for provider in PROVIDERS},
+    }
+)
 SCHEMA = _object(
     {
         "apiVersion": {"const": API_VERSION},
         "kind": {"const": "Configuration"},
         "backups": {"if": {"type": "boolean"}, "then": {"const": False}, "else": _BACKUPS},
         "protection": {"type": "array", "items": _ENTRY},
-        "cloud": _object({"providers": {"type": "array", "items": {"enum": list(PROVIDERS)}}}),
+        "cloud": _CLOUD,
     },
     required=("apiVersion", "kind"),
 )
@@ -222,6 +236,7 @@ def read_configuration(document: Any, *, source: str = "configuration") -> Confi
         backups=_backups(document.get("backups", {})),
         protection=tuple(_entry(entry) for entry in document.get("protection", [])),
         providers=_providers(document.get("cloud", {})),
+        endpoints=_endpoints(document.get("cloud", {})),
     )
 
 
@@ -232,6 +247,7 @@ def _faults(document: Any) -> Iterator[str]:
     checker.checks("duration")(lambda text: not isinstance(text, str) or _is_duration(text))
     checker.checks("duration or 0")(_is_duration_or_off)
     checker.checks("share")(lambda share: isinstance(share, bool) or _is_share(str(share)))
+    checker.checks("endpoint", raises=InvalidError)(lambda text: not isinstance(text, str) or bool(read_pattern(text)))
     checker.checks("kind")(lambda kind: not isinstance(kind, str) or _is_kind(kind))
     validator = jsonschema.Draft202012Validator(SCHEMA, format_checker=checker)
     errors = sorted(
@@ -265,7 +281,7 @@ def _what(error: Any) -> str:
             expected = " or ".join(rule) if isinstance(rule, list) else rule
             return f"must be {expected}, it is {type(value).__name__} {_shown(value)}"
         case "format":
-            return f"{_shown(value)} is not a {rule}; {_FORMATS[rule]}"
+            return str(error.cause) if error.cause else f"{_shown(value)} is not a {rule}; {_FORMATS[rule]}"
         case _:
             return str(error.message)
 
@@ -378,6 +394,11 @@ def _entry(entry: Mapping[str, Any]) -> ProtectionEntry:
         shield=ShieldSettings(shield.get("collector", True), shield.get("namespaces", False)),
         max_pruned=str(entry.get("maxPruned", "20%")),
     )
+
+
+def _endpoints(section: Mapping[str, Any]) -> EndpointPolicy:
+    lists = {key: [read_pattern(each) for each in section.get(key, [])] for key in ("endpoints", "podIdentity")}
+    return EndpointPolicy(lists["endpoints"], lists["podIdentity"], section)
 
 
 def _providers(section: Mapping[str, Any]) -> tuple[str, ...] | None:

@@ -64,10 +64,11 @@ POLL = timedelta(seconds=2)
 CONNECTIONS = 64
 
 SUBSCRIPTION = r"[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}"
+GROUP = r"[-\w.()]{0,89}[-\w()]"
 SNAPSHOT_ID = re.compile(
-    rf"/subscriptions/(?P<subscription>{SUBSCRIPTION})/resourceGroups/(?P<group>[-\w.()]{{0,89}}[-\w()])"
+    rf"/subscriptions/(?P<subscription>{SUBSCRIPTION})/resourceGroups/(?P<group>{GROUP})"
     r"/providers/Microsoft\.Compute/snapshots/(?P<name>[A-Za-z0-9_][-A-Za-z0-9_.]{0,79})",
-    re.IGNORECASE,
+    re.IGNORECASE | re.ASCII,
 )
 
 ERRORS: Table = (
@@ -357,7 +358,7 @@ def parse_id(snapshot_id: str) -> SnapshotPath:
     found = SNAPSHOT_ID.fullmatch(snapshot_id)
     if found is None:
         raise InvalidError(
-            f"{snapshot_id!r} is not the id of a snapshot: "
+            f"{snapshot_id[:200]!r} is not the id of a snapshot: "
             "/subscriptions/S/resourceGroups/G/providers/Microsoft.Compute/snapshots/NAME"
         )
     return SnapshotPath(**found.groupdict())
@@ -458,12 +459,15 @@ def read_account(location: SnapshotLocation, credential: bytes | None) -> Accoun
     what = f"snapshot location {location.name}"
     values = _environment() if credential is None else read_values(credential)
     subscription = location.config.get("subscriptionId") or values.get("AZURE_SUBSCRIPTION_ID", "")
-    if subscription and not re.fullmatch(SUBSCRIPTION, subscription, re.IGNORECASE):
-        raise InvalidError(f"{what}: subscriptionId {subscription!r} is not the id of a subscription")
+    if subscription and not re.fullmatch(SUBSCRIPTION, subscription, re.IGNORECASE | re.ASCII):
+        raise InvalidError(f"{what}: subscriptionId {subscription[:200]!r} is not the id of a subscription")
+    group = location.config.get("resourceGroup") or values.get("AZURE_RESOURCE_GROUP", "")
+    if group and not re.fullmatch(GROUP, group, re.ASCII):
+        raise InvalidError(f"{what}: resourceGroup {group[:200]!r} is not the name of a resource group")
     return Account(
         location=what,
         subscription=subscription,
-        group=location.config.get("resourceGroup") or values.get("AZURE_RESOURCE_GROUP", ""),
+        group=group,
         api_timeout=read_duration(location.config.get("apiTimeout") or API_TIMEOUT, what),
         values=values,
         from_secret=credential is not None,
@@ -544,7 +548,8 @@ def arm_cloud(values: Mapping[str, str]) -> tuple[str, str]:
 
 
 IDENTITY = ("AZURE_TENANT_ID", "AZURE_CLIENT_ID")
-SECRETS = ("AZURE_CLIENT_SECRET", "AZURE_CLIENT_CERTIFICATE_PATH", "AZURE_FEDERATED_TOKEN_FILE")
+OWN_SECRETS = ("AZURE_CLIENT_SECRET", "AZURE_CLIENT_CERTIFICATE_PATH")
+SECRETS = (*OWN_SECRETS, "AZURE_FEDERATED_TOKEN_FILE")  # the last one is a token of this process' own
 
 
 def check_identity(account: Account) -> None:

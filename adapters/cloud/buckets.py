@@ -26,6 +26,7 @@ from reprieve.adapters.cloud.breaker import HUNG, Breaker
 from reprieve.adapters.cloud.buckets_backends import ANSWER, Backend, Timeouts, unwrapped
 from reprieve.adapters.cloud.buckets_errors import ERRORS, PER_KEY, is_unclear_404, raised_by_us, read_fault
 from reprieve.adapters.cloud.buckets_locations import check_location, prefix_of, what
+from reprieve.adapters.cloud.endpoints import EndpointPolicy
 from reprieve.adapters.cloud.kept import Kept, fingerprint
 from reprieve.adapters.cloud.limited import QUICK_FAILURES, GuardedObjectStore
 from reprieve.adapters.cloud.tables import build_error, not_installed
@@ -76,11 +77,14 @@ class CloudObjectStores:
         hung: timedelta = HUNG,
         folder: Path | None = None,
         memory: Collection[str] = (),
+        policy: EndpointPolicy | None = None,
     ) -> None:
         """Take the longest wait for one answer, and what is served besides the clouds; nothing is imported yet.
 
-        ``hung``: a call that takes longer than this to fail was not answered.
+        ``hung``: a call that takes longer than this to fail was not answered. ``policy``: where locations may point;
+        without it the providers' own hosts.
         """
+        self._policy = policy or EndpointPolicy()
         self._hung = hung
         self._timeouts = Timeouts(answer=timeout)
         self._folder = folder
@@ -93,7 +97,8 @@ class CloudObjectStores:
         """Open a location, with the bytes of the Secret's key it names, or with the default chain. Makes no call.
 
         The same place and credential give the same store. Raises ``InvalidError`` for a configuration that cannot be
-        used, ``ContainerMissingError`` when no adapter handles the provider.
+        used, ``PlaceRefusedError`` for a place that the operator does not allow, ``ContainerMissingError`` when no
+        adapter handles the provider.
         """
         bucket = (location.provider, location.bucket, location.config, location.ca_cert, fingerprint(credential))
         return self._kept.get((*bucket, location.prefix), lambda: self._guarded(bucket, location, credential))
@@ -116,11 +121,11 @@ class CloudObjectStores:
     def _opener(self, location: StorageLocation, provider: str, credential: bytes | None) -> Callable[[], Backend]:
         match provider:
             case "aws":
-                return lambda: backends.open_s3(location, credential, self._timeouts)
+                return lambda: backends.open_s3(location, credential, self._timeouts, self._policy)
             case "gcp":
-                return lambda: backends.open_gcs(location, credential, self._timeouts)
+                return lambda: backends.open_gcs(location, credential, self._timeouts, self._policy)
             case "azure":
-                return lambda: backends.open_azure(location, credential, self._timeouts)
+                return lambda: backends.open_azure(location, credential, self._timeouts, self._policy)
             case "local" if self._folder:
                 folder = self._folder
                 return lambda: backends.open_folder(location, folder)

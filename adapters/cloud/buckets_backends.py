@@ -21,7 +21,8 @@ from reprieve.adapters.cloud import buckets_credentials as credentials
 from reprieve.adapters.cloud import buckets_locations as locations
 from reprieve.adapters.cloud.buckets_credentials import Credential
 from reprieve.adapters.cloud.buckets_locations import Endpoint
-from reprieve.core.backups import StorageLocation
+from reprieve.adapters.cloud.endpoints import EndpointPolicy, Place, Standing, admit
+from reprieve.core.backups import StorageLocation, plain_provider
 from reprieve.core.errors import InvalidError, ReprieveError
 
 S3_BATCH = 1000
@@ -55,20 +56,21 @@ class Timeouts:
     connect: timedelta = timedelta(seconds=5)
 
 
-def open_s3(location: StorageLocation, secret: bytes | None, timeouts: Timeouts) -> Backend:
+def open_s3(location: StorageLocation, secret: bytes | None, timeouts: Timeouts, policy: EndpointPolicy) -> Backend:
     """Open an S3 bucket. The second store asks with plain DELETEs: some S3-compatible stores have no bulk delete."""
     from obstore.store import S3Store
 
     credential, region = credentials.aws_credential(location, secret)
     endpoint = locations.s3_endpoint(location, region=region)
+    _admitted(location, endpoint, credential, policy)
     settings: dict[str, Any] = {
         "region": region,
         "virtual_hosted_style_request": not endpoint.path_style,
         **locations.s3_encryption(location),
+        "endpoint": str(endpoint.url),
+        "aws_endpoint_url_s3": str(endpoint.url),  # else the environment's wins
         **credential.config,
     }
-    if endpoint.url:  # the environment's AWS_ENDPOINT_URL_S3 must not win over the location's own URL
-        settings |= {"endpoint": endpoint.url, "aws_endpoint_url_s3": endpoint.url}
     insecure = locations.flag(location, "insecureSkipTLSVerify")
     options = _options(location, endpoint, credential, timeouts, insecure=insecure)
 
@@ -79,18 +81,19 @@ def open_s3(location: StorageLocation, secret: bytes | None, timeouts: Timeouts)
     return Backend(make(), make(disable_bulk_delete=True), batch=S3_BATCH)
 
 
-def open_gcs(location: StorageLocation, secret: bytes | None, timeouts: Timeouts) -> Backend:
+def open_gcs(location: StorageLocation, secret: bytes | None, timeouts: Timeouts, policy: EndpointPolicy) -> Backend:
     """Open a bucket of Google Cloud Storage, which knows no bulk delete."""
     from obstore.store import GCSStore
 
     credential, endpoint = credentials.gcp_credential(location, secret), locations.gcs_endpoint(location)
-    config: Any = {**credential.config, **({"base_url": endpoint.url} if endpoint.url else {})}
+    _admitted(location, endpoint, credential, policy)
+    config: Any = {**credential.config, "base_url": str(endpoint.url)}
     options = _options(location, endpoint, credential, timeouts)
     store = _made(location, lambda: GCSStore(location.bucket, config=config, **options))
     return Backend(store, store)
 
 
-def open_azure(location: StorageLocation, secret: bytes | None, timeouts: Timeouts) -> Backend:
+def open_azure(location: StorageLocation, secret: bytes | None, timeouts: Timeouts, policy: EndpointPolicy) -> Backend:
     """Open a container of Azure Blob Storage."""
     from obstore.store import AzureStore
 
@@ -102,7 +105,8 @@ def open_azure(location: StorageLocation, secret: bytes | None, timeouts: Timeou
     host = locations.azure_host(location, values.get("AZURE_CLOUD_NAME", ""))
     credential = credentials.azure_credential(location, values, from_secret=secret is not None)
     endpoint = locations.azure_endpoint(location, account=account, host=host)
-    config: Any = {"account_name": account, "endpoint": endpoint.url, **credential.config}
+    _admitted(location, endpoint, credential, policy)
+    config: Any = {"account_name": account, "endpoint": str(endpoint.url), **credential.config}
     options = _options(location, endpoint, credential, timeouts)
     store = _made(location, lambda: AzureStore(location.bucket, config=config, **options))
     return Backend(store, store, batch=AZURE_BATCH, refused=AZURE_REFUSED)
@@ -140,6 +144,21 @@ class _Late:
     """A store that is made when its folder is first seen."""
 
     made: list[Any]
+
+
+def _admitted(
+    location: StorageLocation, endpoint: Endpoint, credential: Credential, policy: EndpointPolicy
+) -> Standing:
+    """Why the endpoint may be asked with this credential. Raises what ``endpoints.admit`` does."""
+    place = Place(
+        what=locations.what(location),
+        provider=plain_provider(location.provider),
+        authority=endpoint.authority,
+        operators=endpoint.operators,
+        as_pod=credential.as_pod,
+        bearer=credential.bearer,
+    )
+    return admit(place, policy)
 
 
 def _options(

@@ -1,8 +1,7 @@
 """Credentials for object storage: from the bytes of the Secret that a location names, or from the SDK's default chain.
 
-obstore asks a provider (a callable) for a credential when it needs one. Ours ask the provider's own SDK where it is
-installed, since obstore's own chains are short: no AWS profiles, no Azure developer logins. Without the SDK obstore's
-chain applies (environment variables, web identity, instance metadata).
+obstore asks a provider (a callable) for a credential when it needs one. Ours ask the provider's own SDK, never
+obstore's own chains: those are short, and they would ask metadata services through the same client as the bucket.
 
 Guarantee: a credential from a Secret is never mixed with what the environment holds; no command out of a Secret is run;
 making a provider makes no call, so a credential that cannot be had shows at the first use, as ``DeniedError``.
@@ -39,11 +38,14 @@ Provider = Callable[[], Any]
 class Credential:
     """What obstore is given: settings of its own, and a provider, where there is one.
 
+    ``as_pod``: it is this process' own identity, not a Secret's; ``bearer``: it is sent as it is, as a bearer token.
     Never shown: it may hold secrets.
     """
 
     config: Mapping[str, Any]
     provider: Provider | None = None
+    as_pod: bool = False
+    bearer: bool = False
 
 
 def aws_credential(location: StorageLocation, secret: bytes | None) -> tuple[Credential, str]:
@@ -78,14 +80,9 @@ def _environment_region() -> str:
 
 def _from_session(location: StorageLocation, secret: bytes | None, profile: str) -> tuple[Credential, str]:
     config = {"region": s3_region(location)} | ({"profile": profile} if profile else {})
-    try:
-        with translated(aws.read_fault, aws.ERRORS, what="credentials"):
-            session = aws._session(SnapshotLocation(location.name, config=config), secret)  # noqa: SLF001 (the same files, read in one place)
-    except InvalidError as error:
-        if not isinstance(error.__cause__, ImportError) or profile or secret is not None:
-            raise
-        return Credential({}), s3_region(location) or _environment_region()
-    return Credential({}, _from_boto3(session)), session.region_name or _environment_region()
+    with translated(aws.read_fault, aws.ERRORS, what="credentials"):
+        session = aws._session(SnapshotLocation(location.name, config=config), secret)  # noqa: SLF001 (the same files, read in one place)
+    return Credential({}, _from_boto3(session), as_pod=secret is None), session.region_name or _environment_region()
 
 
 def _from_boto3(session: Any) -> Provider:
@@ -112,11 +109,12 @@ def gcp_credential(location: StorageLocation, secret: bytes | None) -> Credentia
     try:
         document = gcp.read_info(secret)
         if document["type"] == "service_account":
-            return Credential({"service_account_key": json.dumps(_without_addresses(document))})
+            return Credential({"service_account_key": json.dumps(_without_addresses(document))}, bearer=True)
         gcp.credentials_from(document)  # refuses what is malformed, and what would run a command
     except ReprieveError as error:
         raise named(location, error) from error
-    return Credential({}, _from_google(lambda: _google_from(document)))
+    as_pod = document["type"] == "external_account"  # it hands in a token of this process' own
+    return Credential({}, _from_google(lambda: _google_from(document)), as_pod=as_pod, bearer=True)
 
 
 def _without_addresses(document: dict[str, Any]) -> dict[str, Any]:
@@ -130,9 +128,10 @@ def _without_addresses(document: dict[str, Any]) -> dict[str, Any]:
 def _google_default() -> Credential:
     try:
         import google.auth
-    except ImportError:
-        return Credential({})
-    return Credential({}, _from_google(lambda: google.auth.default(scopes=[GCS_SCOPE])[0]))
+    except ImportError as error:
+        raise not_installed("gcp") from error
+    find = _from_google(lambda: google.auth.default(scopes=[GCS_SCOPE])[0])
+    return Credential({}, find, as_pod=True, bearer=True)
 
 
 def _google_from(document: dict[str, Any]) -> Any:
@@ -192,28 +191,27 @@ def azure_credential(location: StorageLocation, values: Mapping[str, str], *, fr
     """
     variable = location.config.get("storageAccountKeyEnvVar", "")
     if variable and not flag(location, "useAAD"):
-        return _account_key(location, values, variable)
+        return _account_key(location, values if from_secret else {}, variable)
     account = azure.Account(what(location), "", "", KEPT, values, from_secret)
     azure.check_identity(account)
     try:
         chain = azure._credential(account)  # noqa: SLF001 (the same identities as for snapshots, made in one place)
     except ImportError as error:
-        if from_secret:
-            raise not_installed("azure") from error
-        return Credential({})
+        raise not_installed("azure") from error
     except ValueError as error:  # its text may quote what is wrong
         raise InvalidError(
             f"{what(location)}: the credential's Secret holds an identity that cannot be used"
         ) from error
-    return Credential({}, _from_azure(chain))
+    as_pod = not (from_secret and any(values.get(key) for key in azure.OWN_SECRETS))
+    return Credential({}, _from_azure(chain), as_pod=as_pod, bearer=True)
 
 
 def _account_key(location: StorageLocation, values: Mapping[str, str], variable: str) -> Credential:
     key = values.get(variable, "")
     if not key:
         raise InvalidError(
-            f"{what(location)}: spec.config.storageAccountKeyEnvVar names {variable}, "
-            "which has no value in the credential"
+            f"{what(location)}: spec.config.storageAccountKeyEnvVar names {variable[:200]!r}, "
+            "which has no value in the Secret that the location names as its credential; the environment is not read"
         )
     return Credential({"credential_type": "access_key", "account_key": key})
 

@@ -13,38 +13,60 @@ from __future__ import annotations
 
 import base64
 import binascii
-import ipaddress
 import os
 import re
 from collections.abc import Mapping
-from urllib.parse import SplitResult, urlsplit, urlunsplit
 
-from attrs import frozen
+from attrs import evolve, frozen
 
-from reprieve.core.backups import StorageLocation
+from reprieve.adapters.cloud.endpoints import REGION, Authority, Url, aws_domain, read_url
+from reprieve.core.backups import StorageLocation, plain_provider
 from reprieve.core.errors import InvalidError, ReprieveError
 from reprieve.core.keys import check_directory
 
 TRUE = frozenset({"1", "t", "T", "true", "TRUE", "True"})
 FALSE = frozenset({"", "0", "f", "F", "false", "FALSE", "False"})
 ENCRYPTIONS = frozenset({"AES256", "aws:kms", "aws:kms:dsse"})
-ACCESS_POINT = re.compile(r"arn:(aws[\w-]*):s3:([\w-]+):(\d{12}):accesspoint[/:]([a-z0-9-]+)")
+ACCESS_POINT = re.compile(
+    rf"arn:(aws[a-z-]{{0,16}}):s3:({REGION}):([0-9]{{12}}):accesspoint[/:]([a-z0-9][a-z0-9-]{{1,48}}[a-z0-9])", re.ASCII
+)
+BUCKETS: Mapping[str, re.Pattern[str]] = {
+    "aws": re.compile(r"[A-Za-z0-9](?:[A-Za-z0-9._-]{0,253}[A-Za-z0-9])?", re.ASCII),
+    "gcp": re.compile(r"[a-z0-9](?:[a-z0-9._-]{0,220}[a-z0-9])?", re.ASCII),
+    "azure": re.compile(r"[a-z0-9](?:-?[a-z0-9]){0,62}|\$(?:root|web|logs)", re.ASCII),
+}
+"""Names of buckets: what the providers allow, and no character that means something in a URL.
+
+Of S3 also what it allowed once and what its likes allow; only ``_HOST_SAFE`` ones are put into a host.
+"""
+
+_HOST_SAFE = re.compile(r"[a-z0-9](?:[a-z0-9-]{0,61}[a-z0-9])?", re.ASCII)
+_SIGNED_REGION = re.compile(r"[A-Za-z0-9](?:[A-Za-z0-9._-]{0,61}[A-Za-z0-9])?", re.ASCII)
+_AWS_REGION = re.compile(REGION, re.ASCII)
+_DOMAIN = re.compile(r"[a-z0-9-]{1,63}(?:\.[a-z0-9-]{1,63}){1,8}", re.ASCII | re.IGNORECASE)
 
 
 @frozen
 class Endpoint:
     """Where requests go.
 
-    ``url``: empty for the provider's own; ``path_style``: the bucket stands in the path, not in the host.
+    ``path_style``: the bucket stands in the path, not in the host; ``operators``: the environment says where, not the
+    location.
     """
 
-    url: str = ""
+    url: Url
     path_style: bool = False
+    operators: bool = False
+
+    @property
+    def authority(self) -> Authority:
+        """Scheme, host and port that are contacted."""
+        return self.url.authority
 
     @property
     def plain_http(self) -> bool:
         """Whether the URL itself asks for HTTP without TLS; nothing else ever allows it."""
-        return self.url.startswith("http://")
+        return self.authority.scheme == "http"
 
 
 def what(location: StorageLocation) -> str:
@@ -53,7 +75,7 @@ def what(location: StorageLocation) -> str:
 
 
 def check_location(location: StorageLocation) -> StorageLocation:
-    """Give the location back when its bucket and prefix can be used.
+    """Give the location back when its bucket can be used, and be put into a URL as it is.
 
     A bucket with a slash is refused unless it is an ARN, as in Velero.
     """
@@ -64,6 +86,11 @@ def check_location(location: StorageLocation) -> StorageLocation:
             f"{what(location)}: bucket {location.bucket!r} must not hold a slash: "
             "directories below the bucket go into spec.objectStorage.prefix"
         )
+    provider = plain_provider(location.provider)
+    allowed = BUCKETS.get(provider)
+    is_arn = provider == "aws" and location.bucket.startswith("arn:")
+    if allowed and not is_arn and not allowed.fullmatch(location.bucket):
+        raise InvalidError(f"{what(location)}: bucket {location.bucket[:200]!r} is no name of a bucket on {provider}")
     return location
 
 
@@ -100,55 +127,58 @@ def ca_certificate(location: StorageLocation) -> str:
     return pem
 
 
-def checked_url(location: StorageLocation, key: str, value: str) -> SplitResult:
-    """Split a URL of the configuration. Raises ``InvalidError`` when it is not http(s)://host[:port][/path]."""
-    url = _split(value)
-    if not url or url.scheme not in {"http", "https"} or not url.hostname:
-        raise InvalidError(f"{what(location)}: {key} is {value[:200]!r}: http(s)://host[:port] is allowed")
-    if url.username or url.query or url.fragment:
-        raise InvalidError(f"{what(location)}: {key} must not hold a user, a query or a fragment")
-    return url._replace(path=url.path.rstrip("/"))
-
-
-def _split(value: str) -> SplitResult | None:
+def checked_url(location: StorageLocation, key: str, value: str) -> Url:
+    """Read a URL of the configuration. Raises ``InvalidError`` when it is not http(s)://host[:port][/path]."""
     try:
-        url = urlsplit(value)
-        _ = url.port  # a port that is no number shows only when it is asked for
-    except ValueError:
-        return None
-    return url
+        return read_url(value)
+    except InvalidError as error:
+        raise InvalidError(f"{what(location)}: {key}: {error}") from error
 
 
 def s3_endpoint(location: StorageLocation, *, region: str, environ: Mapping[str, str] = os.environ) -> Endpoint:
     """Where S3 is asked: ``s3Url``, else ``AWS_ENDPOINT_URL_S3`` or ``AWS_ENDPOINT_URL``, else AWS.
 
-    The bucket stands in the host unless ``s3ForcePathStyle`` is true, the host is an address, or the bucket's name has
-    a dot (no TLS certificate would match it).
+    The bucket stands in the host unless ``s3ForcePathStyle`` is true, the host is an address, or the bucket's name is
+    no part of a host (one with a dot fits no TLS certificate). Raises ``InvalidError``, also for a region that AWS
+    itself cannot have.
     """
     if location.bucket.startswith("arn:"):
         return _access_point(location)
     configured = location.config.get("s3Url", "")
-    name = "spec.config.s3Url" if configured else "AWS_ENDPOINT_URL"
-    raw = configured or environ.get("AWS_ENDPOINT_URL_S3", "") or environ.get("AWS_ENDPOINT_URL", "")
-    raw = raw or (f"https://s3.{region}.amazonaws.com.cn" if region.startswith("cn-") else "")
-    path_style = flag(location, "s3ForcePathStyle") or "." in location.bucket
-    if not raw:
-        return Endpoint(path_style=path_style)
-    url = checked_url(location, name, raw)
-    if path_style or _is_address(url.hostname or ""):
-        return Endpoint(urlunsplit(url), path_style=True)
-    return Endpoint(urlunsplit(url._replace(netloc=f"{location.bucket}.{url.netloc}")))
+    environments = environ.get("AWS_ENDPOINT_URL_S3", "") or environ.get("AWS_ENDPOINT_URL", "")
+    path_style = flag(location, "s3ForcePathStyle") or not _HOST_SAFE.fullmatch(location.bucket)
+    check_region(location, region, aws=not (configured or environments))
+    if configured:
+        url = checked_url(location, "spec.config.s3Url", configured)
+    elif environments:
+        url = checked_url(location, "AWS_ENDPOINT_URL", environments)
+    else:
+        url = checked_url(location, "spec.config.region", f"https://s3.{region}.{aws_domain(region)}")
+    operators = not configured and bool(environments)
+    if path_style or url.authority.address is not None:
+        return Endpoint(url, path_style=True, operators=operators)
+    host = f"{location.bucket}.{url.authority.host}"
+    return Endpoint(evolve(url, authority=evolve(url.authority, host=host)), operators=operators)
+
+
+def check_region(location: StorageLocation, region: str, *, aws: bool) -> None:
+    """Raise ``InvalidError`` for what is no region.
+
+    AWS' own stand in the host (``aws``), another store's only in the signature.
+    """
+    if not (_AWS_REGION if aws else _SIGNED_REGION).fullmatch(region):
+        kind = "region of AWS" if aws else "name of a region"
+        raise InvalidError(f"{what(location)}: region {region[:200]!r} is no {kind}")
 
 
 def _access_point(location: StorageLocation) -> Endpoint:
     arn = ACCESS_POINT.fullmatch(location.bucket)
     if not arn:
         raise InvalidError(
-            f"{what(location)}: bucket {location.bucket!r}: of ARNs, those of S3 access points can be used "
+            f"{what(location)}: bucket {location.bucket[:200]!r}: of ARNs, those of S3 access points can be used "
             "(arn:aws:s3:REGION:ACCOUNT:accesspoint/NAME)"
         )
-    domain = "amazonaws.com.cn" if arn[1] == "aws-cn" else "amazonaws.com"
-    return Endpoint(f"https://{arn[4]}-{arn[3]}.s3-accesspoint.{arn[2]}.{domain}")
+    return Endpoint(read_url(f"https://{arn[4]}-{arn[3]}.s3-accesspoint.{arn[2]}.{aws_domain(arn[2])}"))
 
 
 def s3_region(location: StorageLocation) -> str:
@@ -176,11 +206,11 @@ def gcs_endpoint(location: StorageLocation) -> Endpoint:
     raw = location.config.get("storeEndpointURI", "")
     if raw:
         url = checked_url(location, "spec.config.storeEndpointURI", raw)
-        return Endpoint(urlunsplit(url._replace(path=url.path.removesuffix("/storage/v1"))))
-    domain = location.config.get("universeDomain", "")
-    if not domain or domain == "googleapis.com":
-        return Endpoint()
-    return Endpoint(urlunsplit(checked_url(location, "spec.config.universeDomain", f"https://storage.{domain}")))
+        return Endpoint(evolve(url, path=url.path.removesuffix("/storage/v1")), path_style=True)
+    domain = location.config.get("universeDomain", "") or "googleapis.com"
+    if not _DOMAIN.fullmatch(domain):
+        raise InvalidError(f"{what(location)}: spec.config.universeDomain is {domain[:200]!r}: a domain is allowed")
+    return Endpoint(checked_url(location, "spec.config.universeDomain", f"https://storage.{domain}"), path_style=True)
 
 
 AZURE_HOSTS: Mapping[str, str] = {
@@ -207,7 +237,7 @@ def azure_account(location: StorageLocation) -> str:
     """The storage account's name. Raises ``InvalidError`` when it is missing or no such name."""
     account = location.config.get("storageAccount", "")
     if not re.fullmatch(r"[a-z0-9]{3,24}", account):
-        raise InvalidError(f"{what(location)}: spec.config.storageAccount is {account!r}: 3 to 24 of a-z and 0-9")
+        raise InvalidError(f"{what(location)}: spec.config.storageAccount is {account[:200]!r}: 3 to 24 of a-z and 0-9")
     return account
 
 
@@ -215,17 +245,9 @@ def azure_endpoint(location: StorageLocation, *, account: str, host: str) -> End
     """Where Azure is asked: ``storageAccountURI`` (Velero's sample has no scheme), else the account's own host."""
     raw = location.config.get("storageAccountURI", "") or f"https://{account}.{host}"
     url = checked_url(location, "spec.config.storageAccountURI", raw if "://" in raw else f"https://{raw}")
-    return Endpoint(urlunsplit(url))
+    return Endpoint(url, path_style=True)
 
 
 def named(location: StorageLocation, error: ReprieveError) -> ReprieveError:
     """The same error, with the location's name before it."""
     return type(error)(f"{what(location)}: {error}")
-
-
-def _is_address(host: str) -> bool:
-    try:
-        ipaddress.ip_address(host)
-    except ValueError:
-        return False
-    return True

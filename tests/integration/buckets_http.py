@@ -9,7 +9,7 @@ from attrs import frozen
 from reprieve.adapters.cloud.buckets import CloudObjectStores
 from reprieve.core.backups import StorageLocation
 from reprieve.core.ports import ObjectStore
-from tests.integration.cloud_http import Answer, Request, Server
+from tests.integration.cloud_http import Answer, Request, Server, stand_ins
 
 MODIFIED = "Mon, 30 Nov 2026 12:00:00 GMT"
 MODIFIED_ISO = "2026-11-30T12:00:00.000Z"
@@ -94,7 +94,7 @@ class Cloud:
         location = StorageLocation(
             "default", provider=self.provider, bucket=bucket, prefix=prefix, config=self.config()
         )
-        return CloudObjectStores(timeout=timeout).open(location, credential=self.credential)
+        return CloudObjectStores(timeout=timeout, policy=stand_ins(self.url)).open(location, credential=self.credential)
 
     # The state of the world, past the adapter.
 

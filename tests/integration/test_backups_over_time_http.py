@@ -19,7 +19,7 @@ from reprieve.entrypoints.controller.decisions import Standing
 from reprieve.entrypoints.controller.runtime import run_once
 from reprieve.entrypoints.world import World
 from tests.integration.buckets_http import Cloud
-from tests.integration.cloud_http import Answer, closing
+from tests.integration.cloud_http import Answer, closing, stand_ins
 from tests.integration.s3 import S3
 
 NOW = datetime(2026, 3, 1, 12, tzinfo=UTC)
@@ -52,7 +52,8 @@ class Scene:
     def __init__(self, s3, store, cluster):
         self.s3, self.store = s3, store
         self.snapshots = MemorySnapshotStores(providers=["aws"])
-        self.world = World(Configuration(), cluster, CloudObjectStores(), self.snapshots, MemoryEvents())
+        files = CloudObjectStores(policy=stand_ins(s3.url))
+        self.world = World(Configuration(), cluster, files, self.snapshots, MemoryEvents())
         self.store.create(made("Schedule", "nightly", spec={"schedule": "0 3 * * *"}))
         self.store.create(made("VolumeSnapshotLocation", "aws", spec={"provider": "aws"}))
         for place in PLACES:

@@ -17,6 +17,7 @@ from obstore.store import AzureStore
 
 from reprieve.adapters.cloud.buckets import CloudObjectStores
 from reprieve.core.backups import StorageLocation
+from tests.integration.cloud_http import stand_ins
 from tests.integration.contract_buckets import BucketContract, StrictKeysContract
 
 ACCOUNT, KEY = "devstoreaccount", "a2V5LW9mLWEtc3RhbmQtaW4="
@@ -81,7 +82,7 @@ class Azurite:
         config = {"storageAccount": ACCOUNT, "storageAccountURI": self.url, "storageAccountKeyEnvVar": "KEY"}
         bucket = self.container if bucket == "backups" else bucket
         location = StorageLocation("default", provider="azure", bucket=bucket, prefix=prefix, config=config)
-        return CloudObjectStores().open(location, credential=f"KEY={KEY}".encode())
+        return CloudObjectStores(policy=stand_ins(self.url)).open(location, credential=f"KEY={KEY}".encode())
 
     def put(self, key, data=b"x"):
         obstore.put(self._raw, key, data)

@@ -21,7 +21,7 @@ from reprieve.core.errors import ContainerMissingError, DeniedError, InvalidErro
 from reprieve.core.outcomes import Denied, Done, Locked, Retryable
 from tests.integration.blob_server import Blobs
 from tests.integration.buckets_http import IMPATIENCE, xml_error
-from tests.integration.cloud_http import Answer, closed_url, closing
+from tests.integration.cloud_http import Answer, closed_url, closing, stand_ins
 from tests.integration.contract_buckets import names
 from tests.integration.gcs_server import Gcs
 from tests.integration.s3 import S3
@@ -35,7 +35,12 @@ def s3():
 
 def open_at(config, *, bucket="backups", credential=S3.credential, **rest):
     location = StorageLocation("default", provider="aws", bucket=bucket, config=config, **rest)
-    return CloudObjectStores().open(location, credential=credential)
+    policy = stand_ins(*filter(is_url, (config.get("s3Url", ""), "https://backups.s3.example:8443")))
+    return CloudObjectStores(policy=policy).open(location, credential=credential)
+
+
+def is_url(text):
+    return text.startswith("http")
 
 
 @pytest.mark.parametrize(("keys", "calls"), [(1, 1), (1000, 1), (1001, 2), (2500, 3)])
@@ -321,7 +326,7 @@ def test_a_configuration_that_cannot_be_used_is_invalid(provider, config, creden
 def test_a_bucket_that_hangs_keeps_one_caller_and_no_other():
     """Two locations in one bucket, as clusters that share it have: after one time-out neither is asked any more."""
     with closing(Gcs()) as gcs:
-        stores = CloudObjectStores(timeout=IMPATIENCE, hung=IMPATIENCE / 10)
+        stores = CloudObjectStores(timeout=IMPATIENCE, hung=IMPATIENCE / 10, policy=stand_ins(gcs.url))
 
         def opened(name, prefix):
             location = StorageLocation(

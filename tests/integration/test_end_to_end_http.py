@@ -21,6 +21,7 @@ from reprieve.entrypoints.controller.build import build_controllers
 from reprieve.entrypoints.controller.runtime import plan_once, run_once
 from reprieve.entrypoints.world import World
 from tests.integration import ec2
+from tests.integration.cloud_http import stand_ins
 
 NOW = datetime(2026, 3, 1, 12, tzinfo=UTC)
 REGION = ec2.REGION
@@ -198,7 +199,8 @@ def scene(aws, store):
 @pytest.fixture
 def controllers(aws, cluster):
     """The controllers as they run in a cluster, over real SDKs."""
-    world = World(Configuration(), cluster, CloudObjectStores(), CloudSnapshotStores(providers=["aws"]), MemoryEvents())
+    files, snapshots = CloudObjectStores(policy=stand_ins(aws.url)), CloudSnapshotStores(providers=["aws"])
+    world = World(Configuration(), cluster, files, snapshots, MemoryEvents())
     built = build_controllers(world, names=["deletion"], stop=threading.Event())
     yield built.reconcilers
     built.close()

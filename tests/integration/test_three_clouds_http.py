@@ -23,7 +23,7 @@ from reprieve.entrypoints.controller.runtime import run_once
 from reprieve.entrypoints.world import World
 from tests.integration.azure_compute import AzureCompute
 from tests.integration.blob_server import Blobs
-from tests.integration.cloud_http import closing
+from tests.integration.cloud_http import closing, stand_ins
 from tests.integration.contract_snapshots import AWS_FILE, AZURE_FILE
 from tests.integration.ec2 import REGION, Ec2
 from tests.integration.gcp_compute import GcpCompute
@@ -141,7 +141,8 @@ def controllers(scene, cluster):
         "gcp": GcpSnapshots(endpoint=urls["gcp"]),
         "azure": AzureSnapshots(endpoint=urls["azure"], authentication_policy=SansIOHTTPPolicy()),
     }
-    world = World(Configuration(), cluster, CloudObjectStores(), CloudSnapshotStores(openers=openers), MemoryEvents())
+    files = CloudObjectStores(policy=stand_ins(scene.files.url))
+    world = World(Configuration(), cluster, files, CloudSnapshotStores(openers=openers), MemoryEvents())
     built = build_controllers(world, names=["deletion"], stop=threading.Event())
     yield built.reconcilers
     built.close()

@@ -143,6 +143,28 @@ def test_entra_is_used_without_a_key_and_when_asked_for(config):
     assert found.provider is not None
 
 
+def test_a_variable_of_the_environment_that_a_location_names_is_not_read():
+    with pytest.raises(InvalidError, match="the environment is not read") as caught:
+        credentials.azure_credential(
+            location(storageAccountKeyEnvVar="AWS_SECRET_ACCESS_KEY"), os.environ, from_secret=False
+        )
+    assert SECRET not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("values", "as_pod"),
+    [
+        pytest.param({}, True, id="a-secret-without-an-identity"),
+        pytest.param({"AZURE_CLIENT_SECRET": SECRET}, False, id="a-secret-s-own"),
+        pytest.param({"AZURE_FEDERATED_TOKEN_FILE": "/token"}, True, id="a-token-of-the-pod"),
+    ],
+)
+def test_what_rests_on_the_pod_s_own_identity_says_so(values, as_pod):
+    given = {"AZURE_TENANT_ID": "tenant", "AZURE_CLIENT_ID": "c", **values}
+    assert credentials.azure_credential(location(), given, from_secret=True).as_pod is as_pod
+    assert credentials.azure_credential(location(), given, from_secret=False).as_pod
+
+
 def test_half_an_identity_is_refused():
     with pytest.raises(InvalidError, match="no AZURE_TENANT_ID"):
         credentials.azure_credential(
@@ -158,7 +180,7 @@ def test_what_is_no_env_file_is_refused_without_its_text(secret):
 
 
 def test_an_account_s_key_that_is_not_there_is_named_by_its_variable():
-    with pytest.raises(InvalidError, match="names K, which has no value"):
+    with pytest.raises(InvalidError, match="names 'K', which has no value in the Secret"):
         credentials.azure_credential(location(storageAccountKeyEnvVar="K"), {}, from_secret=True)
 
 

@@ -3,13 +3,19 @@
 import base64
 
 import pytest
+from attrs import evolve
 
 from reprieve.adapters.cloud import buckets_locations as locations
 from reprieve.adapters.cloud.buckets_locations import Endpoint
+from reprieve.adapters.cloud.endpoints import read_url
 from reprieve.core.backups import StorageLocation
 from reprieve.core.errors import InvalidError
 
 PEM = "-----BEGIN CERTIFICATE-----\nMIIB\n-----END CERTIFICATE-----\n"
+
+
+def at(url, *, path_style=False, operators=False):
+    return Endpoint(read_url(url), path_style=path_style, operators=operators)
 
 
 def location(bucket="backups", *, prefix="", ca_cert="", **config):
@@ -19,55 +25,64 @@ def location(bucket="backups", *, prefix="", ca_cert="", **config):
 @pytest.mark.parametrize(
     ("bucket", "config", "environ", "expected"),
     [
-        pytest.param("backups", {}, {}, Endpoint(), id="aws-itself"),
-        pytest.param("a.b", {}, {}, Endpoint(path_style=True), id="a-dot-fits-no-certificate"),
+        pytest.param("backups", {}, {}, at("https://backups.s3.us-east-1.amazonaws.com"), id="aws-itself"),
+        pytest.param(
+            "a.b", {}, {}, at("https://s3.us-east-1.amazonaws.com", path_style=True), id="a-dot-fits-no-certificate"
+        ),
+        pytest.param(
+            "Old_Bucket",
+            {},
+            {},
+            at("https://s3.us-east-1.amazonaws.com", path_style=True),
+            id="what-is-no-part-of-a-host-stands-in-the-path",
+        ),
         pytest.param(
             "backups",
             {"s3Url": "http://minio:9000/", "s3ForcePathStyle": "true"},
             {},
-            Endpoint("http://minio:9000", path_style=True),
+            at("http://minio:9000", path_style=True),
             id="path-style",
         ),
         pytest.param(
             "backups",
             {"s3Url": "https://s3.example:8443"},
             {},
-            Endpoint("https://backups.s3.example:8443"),
+            at("https://backups.s3.example:8443"),
             id="host-style",
         ),
         pytest.param(
             "backups",
             {"s3Url": "http://127.0.0.1:9000"},
             {},
-            Endpoint("http://127.0.0.1:9000", path_style=True),
+            at("http://127.0.0.1:9000", path_style=True),
             id="an-address-has-no-subdomain",
         ),
         pytest.param(
             "backups",
             {"s3Url": "https://own.example", "s3ForcePathStyle": "1"},
             {"AWS_ENDPOINT_URL_S3": "https://other.example"},
-            Endpoint("https://own.example", path_style=True),
+            at("https://own.example", path_style=True),
             id="the-location-wins-over-the-environment",
         ),
         pytest.param(
             "backups",
             {"s3ForcePathStyle": "true"},
             {"AWS_ENDPOINT_URL": "https://all.example", "AWS_ENDPOINT_URL_S3": "https://s3.example"},
-            Endpoint("https://s3.example", path_style=True),
+            at("https://s3.example", path_style=True, operators=True),
             id="the-environment-s-own-for-s3",
         ),
         pytest.param(
             "backups",
             {"region": "cn-north-1"},
             {},
-            Endpoint("https://backups.s3.cn-north-1.amazonaws.com.cn"),
+            at("https://backups.s3.cn-north-1.amazonaws.com.cn"),
             id="china",
         ),
         pytest.param(
             "arn:aws:s3:eu-west-1:123456789012:accesspoint/velero",
             {},
             {},
-            Endpoint("https://velero-123456789012.s3-accesspoint.eu-west-1.amazonaws.com"),
+            at("https://velero-123456789012.s3-accesspoint.eu-west-1.amazonaws.com"),
             id="access-point",
         ),
     ],
@@ -86,9 +101,8 @@ def test_a_url_that_cannot_be_used_is_named(url):
 
 
 def test_only_the_url_itself_allows_plain_http():
-    assert Endpoint("http://a").plain_http
-    assert not Endpoint("https://a").plain_http
-    assert not Endpoint().plain_http
+    assert at("http://a").plain_http
+    assert not at("https://a").plain_http
 
 
 @pytest.mark.parametrize(
@@ -101,6 +115,76 @@ def test_only_the_url_itself_allows_plain_http():
 def test_buckets_that_velero_refuses_are_refused(bucket, match):
     with pytest.raises(InvalidError, match=match):
         locations.check_location(location(bucket))
+
+
+@pytest.mark.parametrize(
+    ("provider", "bucket"),
+    [
+        ("aws", "a?b"),
+        ("aws", "a#b"),
+        ("aws", "a@b"),
+        ("aws", "a:b"),
+        ("aws", "a%2fb"),
+        ("aws", "a\\b"),
+        ("aws", "a\nb"),
+        ("aws", "a\n"),
+        ("aws", "ä"),
+        ("aws", "-a"),
+        ("aws", ".."),
+        ("gcp", "a b"),
+        ("gcp", "arn:aws:s3:eu-west-1:123456789012:accesspoint"),
+        ("azure", "a.b"),
+        ("azure", "A"),
+    ],
+)
+def test_a_bucket_is_a_name_and_no_part_of_a_url(provider, bucket):
+    with pytest.raises(InvalidError, match="is no name of a bucket"):
+        locations.check_location(evolve(location(bucket), provider=provider))
+
+
+@pytest.mark.parametrize("bucket", ["$root", "a-b"])
+def test_containers_that_azure_has(bucket):
+    assert locations.check_location(evolve(location(bucket), provider="azure"))
+
+
+@pytest.mark.parametrize(
+    "region", ["evil.example/x?", "evil.example#", "a@b", "", "eu-west-1\n", "eu west", "ü-1", "x"]
+)
+def test_a_region_that_aws_cannot_have_is_put_into_no_host(region):
+    with pytest.raises(InvalidError, match="is no region of AWS"):
+        locations.s3_endpoint(location(), region=region, environ={})
+
+
+@pytest.mark.parametrize(
+    ("region", "fine"), [("minio", True), ("us-west-002", True), ("a/b", False), ("a\r\nb", False)]
+)
+def test_another_store_s_region_is_a_plain_word(region, fine):
+    given = location(s3Url="https://s3.example")
+    if fine:
+        assert locations.s3_endpoint(given, region=region, environ={})
+        return
+    with pytest.raises(InvalidError, match="is no name of a region"):
+        locations.s3_endpoint(given, region=region, environ={})
+
+
+@pytest.mark.parametrize(
+    "arn",
+    [
+        "arn:aws:s3:evil.example:123456789012:accesspoint/a-b-c",
+        "arn:aws:s3:eu-west-1:123456789012:accesspoint/a.evil",
+        "arn:aws:s3:eu-west-1:١٢٣٤٥٦٧٨٩٠١٢:accesspoint/abc",
+        "arn:aws:s3:eu-west-1:123456789012:accesspoint/abc\n",
+    ],
+)
+def test_no_part_of_an_arn_leads_elsewhere(arn):
+    with pytest.raises(InvalidError, match="accesspoint"):
+        locations.s3_endpoint(location(arn), region="us-east-1", environ={})
+
+
+@pytest.mark.parametrize("domain", ["evil.example/x", "evil.example:1", "a@evil.example", "evil", "a..b", "ü.example"])
+def test_a_universe_is_a_domain(domain):
+    with pytest.raises(InvalidError, match="universeDomain"):
+        locations.gcs_endpoint(location(universeDomain=domain))
 
 
 def test_an_arn_may_hold_a_slash():
@@ -174,16 +258,14 @@ def test_a_customer_s_own_key_is_refused_before_anything_is_read():
 @pytest.mark.parametrize(
     ("config", "expected"),
     [
-        pytest.param({}, Endpoint(), id="google"),
-        pytest.param({"universeDomain": "googleapis.com"}, Endpoint(), id="the-default-universe"),
-        pytest.param({"universeDomain": "u.example"}, Endpoint("https://storage.u.example"), id="another-universe"),
-        pytest.param(
-            {"storeEndpointURI": "https://p.example/storage/v1/"}, Endpoint("https://p.example"), id="json-api-s-path"
-        ),
+        pytest.param({}, "https://storage.googleapis.com", id="google"),
+        pytest.param({"universeDomain": "googleapis.com"}, "https://storage.googleapis.com", id="the-default-universe"),
+        pytest.param({"universeDomain": "u.example"}, "https://storage.u.example", id="another-universe"),
+        pytest.param({"storeEndpointURI": "https://p.example/storage/v1/"}, "https://p.example", id="json-api-s-path"),
     ],
 )
 def test_where_gcs_is_asked(config, expected):
-    assert locations.gcs_endpoint(location(**config)) == expected
+    assert str(locations.gcs_endpoint(location(**config)).url) == expected
 
 
 @pytest.mark.parametrize(
@@ -203,7 +285,7 @@ def test_where_gcs_is_asked(config, expected):
 def test_where_azure_is_asked(config, cloud, expected):
     given = location(**config)
     host = locations.azure_host(given, cloud)
-    assert locations.azure_endpoint(given, account="velero", host=host).url == expected
+    assert str(locations.azure_endpoint(given, account="velero", host=host).url) == expected
 
 
 @pytest.mark.parametrize("account", ["", "Velero", "ve", "a/b", "x" * 25])

@@ -36,6 +36,7 @@ def test_an_empty_configuration_has_the_documented_defaults():
     assert read.backups == BackupSettings()
     assert read.protection == ()
     assert read.providers is None
+    assert (read.endpoints.endpoints, read.endpoints.pod_identity) == ((), ())
     backups = read.backups
     assert (backups.namespace, backups.dialect) == ("velero", "velero")
     assert (backups.deletion.workers, backups.deletion.snapshot_parallelism) == (4, 32)
@@ -66,7 +67,12 @@ def test_every_value_that_is_written_counts():
                 "sync": {"interval": "0s", "maxRemovals": 3},
             },
             "protection": [ENTRY | {"allowDeleteByAnnotation": True, "maxPruned": 5, "shield": {"namespaces": True}}],
-            "cloud": {"providers": ["aws"]},
+            "cloud": {
+                "providers": ["aws"],
+                "endpoints": ["http://minio:9000", "https://*.ceph.example.com"],
+                "podIdentity": ["http://minio:9000"],
+                "aws": {},
+            },
         }
     )
     assert read.backups.ark == ArkPlace("b", "aws")
@@ -82,6 +88,8 @@ def test_every_value_that_is_written_counts():
     assert (entry.allow_delete_by_annotation, entry.max_pruned) == (True, "5")
     assert (entry.shield.collector, entry.shield.namespaces) == (True, True)
     assert read.providers == ("aws",)
+    assert [*map(str, read.endpoints.endpoints)] == ["http://minio:9000", "https://*.ceph.example.com"]
+    assert [*map(str, read.endpoints.pod_identity)] == ["http://minio:9000"]
 
 
 def test_backups_can_be_switched_off():
@@ -99,6 +107,17 @@ def test_backups_can_be_switched_off():
         pytest.param({**HEAD, "backup": {}}, ["unknown key backup", "allowed are", "backups"], id="unknown-key"),
         pytest.param({**HEAD, 3: {}}, ["unknown key 3"], id="a-number-for-a-key"),
         pytest.param({**HEAD, "backups": True}, ["backups", "write False"], id="backups-true"),
+        pytest.param(
+            {**HEAD, "cloud": {"endpoints": ["https://a", "minio:9000"]}},
+            ["cloud.endpoints[1]", "'minio:9000'", "http(s)://host[:port]"],
+            id="no-endpoint",
+        ),
+        pytest.param(
+            {**HEAD, "cloud": {"podIdentity": ["http://169.254.169.254"]}},
+            ["cloud.podIdentity[0]", "no location may name"],
+            id="metadata-service",
+        ),
+        pytest.param({**HEAD, "cloud": {"endpoints": [1]}}, ["cloud.endpoints[0]", "string"], id="a-number"),
         pytest.param(deletion(attempts=0), ["backups.deletion.attempts"], id="zero-attempts"),
         pytest.param(deletion(attempts=True), ["backups.deletion.attempts", "integer"], id="bool-number"),
         pytest.param(deletion(deadline="soon"), ["deadline", "such as 1h"], id="no-duration"),
