@@ -41,6 +41,10 @@ demo: install ## a sample cluster and bucket: what is kept, orphaned and deleted
 test: install ## unit and integration tests
 	$(BIN)/pytest --numprocesses auto $(PYTEST_ARGS) tests/unit tests/integration
 
+.PHONY: security
+security: install ## the attacks of docs/security.md, on the running controller and the real command
+	$(BIN)/pytest --numprocesses auto --durations 5 $(PYTEST_ARGS) tests/security
+
 .PHONY: check
 check: lint types contracts coverage wheel ## every gate: lint, types, contracts, coverage, wheel
 
@@ -78,10 +82,16 @@ format: install ## let ruff mend what it can
 	$(BIN)/ruff check --fix
 	$(BIN)/ruff format
 
+# Every line has the hashes of what may be installed for it, and every installation asks for them: an index, a mirror or a
+# cache that hands out something else stops the build. The files hold for each Python and platform at once (markers).
+LOCK = $(UV) pip compile --quiet --universal --python-version 3.11 --upgrade --generate-hashes \
+    --no-emit-package reprieve --custom-compile-command "make lock"
+
 .PHONY: lock
-lock: $(VENV)/uv.stamp ## resolve requirements/dev.txt anew, to the newest versions that fit
-	$(UV) pip compile pyproject.toml --quiet --all-extras --group dev --universal --python-version 3.11 --upgrade \
-	    --no-emit-package reprieve --custom-compile-command "make lock" --output-file requirements/dev.txt
+lock: $(VENV)/uv.stamp ## resolve requirements/ anew, with hashes, to the newest versions that fit
+	$(LOCK) --all-extras --group dev pyproject.toml --output-file requirements/dev.txt
+	$(LOCK) --extra all pyproject.toml --constraint requirements/dev.txt --output-file requirements/image.txt
+	$(LOCK) --group installer --output-file requirements/uv.txt
 
 .PHONY: clean
 clean: ## take away all that make made
@@ -93,12 +103,14 @@ $(VENV)/uv.stamp: requirements/uv.txt
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { \
 	    echo "reprieve needs Python 3.11 or later, '$(PYTHON)' is not: make PYTHON=python3.13 …" >&2; exit 1; }
 	@$(BIN)/python -m pip --version >/dev/null 2>&1 || $(PYTHON) -m venv --clear $(VENV)
-	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-input --requirement requirements/uv.txt
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-input --require-hashes \
+	    --requirement requirements/uv.txt
 	@touch $@
 
 # sync, not install: a package that left the file leaves .venv too. Compiled, because imports are two to three times
 # slower otherwise.
 $(VENV)/requirements.stamp: requirements/dev.txt $(VENV)/uv.stamp
 	@echo "installing requirements/dev.txt into $(VENV) …"
-	@$(UV) pip sync --quiet --python $(BIN)/python --compile-bytecode requirements/dev.txt requirements/uv.txt
+	@$(UV) pip sync --quiet --python $(BIN)/python --compile-bytecode --require-hashes \
+	    requirements/dev.txt requirements/uv.txt
 	@touch $@

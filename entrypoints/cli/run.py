@@ -71,9 +71,16 @@ def _forever(built: Controllers, world: World, stop: threading.Event, probe_port
 
 @contextmanager
 def _stopped_by_signals() -> Iterator[threading.Event]:
-    """Set an event at SIGTERM and SIGINT: the effect at hand ends, no other begins. A second signal ends at once."""
+    """Set an event at SIGTERM and SIGINT: the effect at hand ends, no other begins. A second signal ends at once.
+
+    SIGINT stays ignored where it was at the start: ``nohup`` and a shell's background jobs set that, so that a Ctrl-C
+    that is meant for something else does not end them. SIGTERM always ends it: a rollout knows no other way.
+    """
     stop = threading.Event()
-    before = {number: signal.signal(number, _stopper(stop)) for number in (signal.SIGTERM, signal.SIGINT)}
+    numbers = [signal.SIGTERM]
+    if signal.getsignal(signal.SIGINT) is not signal.SIG_IGN:
+        numbers.append(signal.SIGINT)
+    before = {number: signal.signal(number, _stopper(stop)) for number in numbers}
     try:
         yield stop
     finally:

@@ -54,20 +54,3 @@ def cluster(api):
     connected = connect_to(Configuration(host=api.url))
     yield connected
     connected.close()
-
-
-TOLD = "told"
-
-
-@pytest.fixture
-def tell(record_property):
-    """Say something at the end of the run; it gets there from any worker."""
-    return lambda text: record_property(TOLD, text)
-
-
-def pytest_terminal_summary(terminalreporter):
-    """Print what the tests that passed had to say."""
-    for report in terminalreporter.getreports("passed"):
-        for name, text in report.user_properties:
-            if name == TOLD:
-                terminalreporter.write_line(f"{report.nodeid}\n{text}\n")

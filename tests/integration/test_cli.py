@@ -570,22 +570,28 @@ effects, rename = itertools.count(1), disk.Disk.rename
 
 def stopping(self, source, target):
     if next(effects) == int(sys.argv[1]):
-        os.kill(os.getpid(), signal.SIGTERM)
+        os.kill(os.getpid(), getattr(signal, sys.argv[2]))
     rename(self, source, target)
 
 disk.Disk.rename = stopping
-folder, now = sys.argv[2:]
+folder, now = sys.argv[3:]
 sys.exit(run(["run", "--once", "--controllers", "deletion", "--now", now, "-o", "json", "--local", folder]))
 """
 
 
-@pytest.mark.parametrize("effect", [1, 2, 3, 4])
-def test_a_run_that_is_told_to_stop_stops_between_two_effects(folder, effect):
+def told_to_stop(folder, *, by, effect=1, before_it=()):
+    """The end of a run that asked itself to stop."""
+    command = [*before_it, sys.executable, "-c", STOPPED, str(effect), by, str(folder.path), NOW]
+    return subprocess.run(command, capture_output=True, check=False)
+
+
+@pytest.mark.parametrize(
+    ("effect", "by"), [(1, "SIGTERM"), (2, "SIGTERM"), (3, "SIGTERM"), (4, "SIGTERM"), (1, "SIGINT")]
+)
+def test_a_run_that_is_told_to_stop_stops_between_two_effects(folder, interruptible, effect, by):
     """SIGTERM from a supervisor: the effect at hand ends, the rest is left for the next run, and the code says so."""
     folder.put(request("ask"))
-    done = subprocess.run(
-        [sys.executable, "-c", STOPPED, str(effect), str(folder.path), NOW], capture_output=True, check=False
-    )
+    done = told_to_stop(folder, by=by, effect=effect)
     assert done.returncode == 3, done.stderr
     assert b"run again to go on" in done.stderr
     assert isinstance(json.loads(done.stdout), list)
@@ -593,6 +599,15 @@ def test_a_run_that_is_told_to_stop_stops_between_two_effects(folder, effect):
     assert lists or b"snap-1" not in folder.data()["snapshots.yaml"]
     assert folder.run("run", "--once", "--controllers", "deletion", "--now", NOW).code == 0
     assert folder.objects("Backup") == []
+
+
+@pytest.mark.parametrize(("by", "code"), [("SIGINT", 0), ("SIGTERM", 3)])
+def test_a_background_job_does_not_hear_ctrl_c(folder, by, code):
+    """``nohup`` and a script's ``&`` ignore SIGINT: a Ctrl-C that is meant for another command ends that alone."""
+    folder.put(request("ask"))
+    done = told_to_stop(folder, by=by, before_it=["sh", "-c", "trap '' INT; exec \"$@\"", "sh"])
+    assert done.returncode == code, done.stderr
+    assert (folder.objects("Backup") == []) == (code == 0)
 
 
 WITHOUT_ROOTS_RIGHTS = ["setpriv", "--bounding-set=-dac_override,-dac_read_search"]
@@ -658,16 +673,23 @@ def test_a_folder_that_may_not_be_written_keeps_everything(folder):
     assert b"cannot be written" in done.stderr
 
 
-def test_interrupting_a_question_leaves_everything(folder):
+def until(stream, text):
+    """Read until the text comes, or the stream ends without it."""
+    shown = b""
+    while text not in shown and (more := stream.read(1)):
+        shown += more
+    assert text in shown
+    return shown
+
+
+def test_interrupting_a_question_leaves_everything(folder, interruptible):
     """Ctrl-C at the question."""
     with subprocess.Popen(
         [*COMMAND, "backup", "delete", "good", "--local", str(folder.path)],
         stdin=subprocess.PIPE,
         stderr=subprocess.PIPE,
     ) as child:
-        shown = b""
-        while b"Are you sure" not in shown:
-            shown += child.stderr.read(1)
+        until(child.stderr, b"Are you sure")
         child.send_signal(signal.SIGINT)
         rest = child.stderr.read()
         assert child.wait() == 1
