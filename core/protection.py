@@ -2,6 +2,8 @@
 
 For each dependent the first row that matches wins. "Deletion is wanted" when the owner is asked and ``onRequest`` is
 ``Delete``, or when it is not asked and ``otherwise`` is ``Delete``. *Release* is taking our finalizer off the owner.
+What lies in another namespace than its owner is foreign to it, whatever it says of itself (a cluster-scoped owner has
+dependents anywhere): that is Kubernetes' own rule, and to its collector such a reference names an absent owner.
 
 |  # | owner               | asked? | dependent               | verdict  | steps; then the owner                      |
 |----|---------------------|--------|-------------------------|----------|--------------------------------------------|
@@ -18,9 +20,13 @@ For each dependent the first row that matches wins. "Deletion is wanted" when th
 |  6 | terminating         | any    | unknown: not read, not  | KEEP     | finalizer stays, retry with back-off       |
 |    |                     |        | decoded, not served     |          |                                            |
 |  7 | terminating         | any    | absent                  | ORPHAN   | settled; Lost when nobody wanted it to go  |
-|  8 | terminating         | any    | foreign: no reference   | ORPHAN   | untouched; settled                         |
-|    |                     |        | with the owner's UID,   |          |                                            |
-|    |                     |        | no valid orphaned-from  |          |                                            |
+|  8 | terminating         | any    | foreign: in another     | ORPHAN   | untouched; settled                         |
+|    |                     |        | namespace; or no        |          |                                            |
+|    |                     |        | reference with the      |          |                                            |
+|    |                     |        | owner's UID, and no     |          |                                            |
+|    |                     |        | valid orphaned-from     |          |                                            |
+|    |                     |        | that the owner records  |          |                                            |
+|    |                     |        | as well (row 11)        |          |                                            |
 |  9 | terminating         | any    | already terminating     | DELETE,  | deletion wanted: wait until it is gone     |
 |    |                     |        |                         | or KEEP  | (DELETE; KEEP, Lost when held); else KEEP, |
 |    |                     |        |                         |          | Lost, settled: it cannot be undone         |
@@ -28,9 +34,12 @@ For each dependent the first row that matches wins. "Deletion is wanted" when th
 |    |                     |        | has the orphan          |          | ours off, write none; settled              |
 |    |                     |        | finalizer or another    |          |                                            |
 |    |                     |        | owner is not confirmed  |          |                                            |
-|    |                     |        | absent                  |          |                                            |
-| 11 | terminating         | yes,   | held                    | ORPHAN   | as row 15 at once; not settled until the   |
-|    |                     | Delete |                         |          | hold lifts, then DELETE                    |
+|    |                     |        | absent; or held beyond  |          |                                            |
+|    |                     |        | the 500 that an owner   |          |                                            |
+|    |                     |        | records (row 11)        |          |                                            |
+| 11 | terminating         | yes,   | held                    | ORPHAN   | record it on the owner, then as row 15 at  |
+|    |                     | Delete |                         |          | once; not settled until the hold lifts,    |
+|    |                     |        |                         |          | then DELETE                                |
 | 12 | terminating         | yes,   | present                 | DELETE,  | delete it, by UID (a protected owner gets  |
 |    |                     | Delete |                         | or KEEP  | its own marker first); settled when it is  |
 |    |                     |        |                         |          | gone. Re-created three times: KEEP, let go |
@@ -49,6 +58,7 @@ The owner is released when every dependent is settled; over several dependents t
 (``Wait`` before ``RetryAfter`` before ``Release``).
 
 Guarantee: unknown never deletes; held never deletes; ``DELETE`` needs a marker with the owner's own UID or an opt-in;
+what a dependent says of itself (``orphaned-from``) authorises nothing that its owner does not say as well;
 the order of the dependents does not matter; on a settled world there is no step. Not guaranteed: that dependents
 survive a foreground deletion, or the loss of an owner behind our back, without the shield (``reprieve.core.shield``):
 the garbage collector acts at once then, whatever finalizers there are.
@@ -57,21 +67,24 @@ the garbage collector acts at once then, whatever finalizers there are.
 from __future__ import annotations
 
 import enum
+import json
 from collections.abc import Iterable, Mapping
 from datetime import datetime, timedelta
+from functools import lru_cache
 from typing import Any, ClassVar, assert_never
 
 from attrs import evolve, field, frozen
 
 from reprieve.core.errors import ReprieveError
 from reprieve.core.holds import Free, Held, HoldState, any_hold, hold_of
-from reprieve.core.objects import ObjectKind, ObjectMeta, ObjectRef, OwnerReference, Resource
+from reprieve.core.objects import ObjectKind, ObjectMeta, ObjectRef, OwnerReference, Resource, mapping
 from reprieve.core.reasons import Reason, Verdict
 from reprieve.core.requests import backoff
 from reprieve.core.steps import (
     DELETION_REQUESTED,
     ORPHANED_FROM,
     AddFinalizer,
+    ChangeMetadata,
     DeleteObject,
     MarkOwner,
     RemoveFinalizer,
@@ -83,7 +96,10 @@ from reprieve.core.values import FrozenMap, as_set, as_tuple, joined, later, str
 PROTECT = "reprieve.dev/protect"
 ON_REQUEST = "reprieve.dev/on-request"
 OTHERWISE = "reprieve.dev/otherwise"
+HELD_DEPENDENTS = "reprieve.dev/held-dependents"
+HELD_DEPENDENTS_LIMIT = 500  # 36 characters a UID: 20 of the 256 KiB that an object's annotations may have
 RECREATED_LIMIT = 3
+_UNTIL_FREE = 11  # the row of what is orphaned until its hold lifts
 _ORPHAN_FINALIZER = "orphan"
 _FOREGROUND_FINALIZER = "foregroundDeletion"
 
@@ -345,16 +361,18 @@ class DependentVerdict:
 class ProtectionDecision:
     """One verdict a dependent, in order of reference, and what happens to the owner.
 
-    The steps of the dependents come first; those of the owner only when each of them ended ``Done`` or ``AlreadyGone``.
+    What is in ``before`` (the record of row 11) has to be there before any other step: carry it out, then decide anew.
+    The steps of the dependents come next; those of the owner only when each of them ended ``Done`` or ``AlreadyGone``.
     """
 
     dependents: tuple[DependentVerdict, ...] = field(converter=as_tuple)
     owner: OwnerAction
+    before: tuple[Step, ...] = field(default=(), converter=as_tuple)
 
     @property
     def steps(self) -> tuple[Step, ...]:
         """All steps, in the order in which they may be carried out."""
-        return (*(step for each in self.dependents for step in each.steps), *self.owner.steps)
+        return (*self.before, *(step for each in self.dependents for step in each.steps), *self.owner.steps)
 
 
 def decide(owner: Owner, dependents: Iterable[Dependent], policy: Policy, *, now: datetime) -> ProtectionDecision:
@@ -391,12 +409,40 @@ def _live(owner: LiveOwner, dependents: list[Dependent], policy: Policy, now: da
 def _terminating(
     owner: TerminatingOwner, dependents: list[Dependent], policy: Policy, now: datetime
 ) -> ProtectionDecision:
-    if PROTECT not in owner.meta.finalizers and not any(_may_refer(each, owner.meta.uid) for each in dependents):
+    if PROTECT not in owner.meta.finalizers and not any(_may_refer(each, owner.meta) for each in dependents):
         why = f"{owner.ref} terminates without a finalizer of ours, and nothing refers to it"
         return _keep_all(5, dependents, Nothing(Reason.OWNER_TERMINATING, why))
-    verdicts = [_first_row(owner, each, policy, now) for each in dependents]
+    verdicts, before = _recorded(owner, dependents, [_first_row(owner, each, policy, now) for each in dependents])
     answer = _most_cautious([each.then for each in verdicts], now)
-    return ProtectionDecision(verdicts, _release(owner) if isinstance(answer, Release) else answer)
+    return ProtectionDecision(verdicts, _release(owner) if isinstance(answer, Release) else answer, before)
+
+
+def _recorded(
+    owner: TerminatingOwner, dependents: list[Dependent], verdicts: list[DependentVerdict]
+) -> tuple[list[DependentVerdict], list[Step]]:
+    """Give each dependent of row 11 a place in the owner's record, and let those go for good that find no room in it.
+
+    The record is written before the reference goes. Killed in between, the next look finds the reference; the other way
+    round, what was asked for would be forgotten.
+    """
+    known = held_dependents(owner.meta)
+    new: list[str] = []
+    placed: list[DependentVerdict] = []
+    for dependent, verdict in zip(dependents, verdicts, strict=True):
+        match dependent:
+            case PresentDependent(meta=meta) if verdict.row == _UNTIL_FREE and meta.uid not in known:
+                if len(known) + len(new) < HELD_DEPENDENTS_LIMIT:
+                    new.append(meta.uid)
+                    placed.append(verdict)
+                else:
+                    why = (
+                        f"it is held, and {owner.ref} records {HELD_DEPENDENTS_LIMIT} dependents already that go when "
+                        "their holds lift, which is the limit: delete it by name when its hold is over"
+                    )
+                    placed.append(_let_go(owner, dependent, Reason.TOO_MANY_HELD, why))
+            case _:
+                placed.append(verdict)
+    return placed, [record_of_held(owner.ref, owner.meta, (*known, *new))] if new else []
 
 
 def _first_row(owner: TerminatingOwner, dependent: Dependent, policy: Policy, now: datetime) -> DependentVerdict:
@@ -421,7 +467,7 @@ def _first_row_present(
     wanted = (verbs.on_request if asked else verbs.otherwise) is Verb.DELETE
     hold = any_hold([owner.meta.annotations, dependent.meta.annotations], now=now)
     match hold:
-        case _ if not _concerns(owner, dependent.meta):
+        case _ if not concerns(owner.meta, dependent.meta):
             return _foreign(dependent.ref)
         case _ if dependent.meta.terminating:
             return _already_terminating(owner, dependent, hold, wanted=wanted)
@@ -457,7 +503,9 @@ def _row_16(owner: AbsentOwner, dependent: Dependent) -> DependentVerdict:
             return _unknown(dependent)
         case AbsentDependent(ref):
             return DependentVerdict(ref, Verdict.ORPHAN, Reason.ABSENT, f"{ref} is not there", 7, then=nothing)
-        case PresentDependent(meta=meta) if not refers_to(meta, owner.ref.uid):
+        case PresentDependent(meta=meta) if not (
+            refers_to(meta, owner.ref.uid) and may_own(owner.ref.namespace, meta.namespace)
+        ):
             return evolve(_foreign(dependent.ref), then=nothing)
         case PresentDependent(meta=meta) if meta.terminating:
             lost = f"{dependent.ref} is lost: it terminates already, after its owner {owner.ref} vanished"
@@ -496,12 +544,54 @@ def recorded_owner(meta: ObjectMeta) -> str:
     return owner_uid if own_uid and own_uid == meta.uid else ""
 
 
-def _concerns(owner: TerminatingOwner, meta: ObjectMeta) -> bool:
-    return refers_to(meta, owner.meta.uid) or _recorded(owner, meta)
+def may_own(owner_namespace: str, dependent_namespace: str) -> bool:
+    """Kubernetes' own rule: an owner in a namespace owns within it; a cluster-scoped one (no namespace) owns anywhere.
+
+    Source: the collector looks for a namespaced owner in the dependent's namespace, and nowhere else.
+    """
+    return not owner_namespace or owner_namespace == dependent_namespace
 
 
-def _recorded(owner: TerminatingOwner, meta: ObjectMeta) -> bool:
-    return bool(owner.meta.uid) and recorded_owner(meta) == owner.meta.uid
+def held_dependents(owner: ObjectMeta) -> tuple[str, ...]:
+    """The UIDs of the dependents that an owner records as orphaned under a hold, to be deleted when it lifts.
+
+    None when the record names another owner (a copy), or cannot be read; never more than ``HELD_DEPENDENTS_LIMIT``.
+    """
+    owner_uid, found = _read_record(owner.annotations.get(HELD_DEPENDENTS, ""))
+    return found if owner_uid and owner_uid == owner.uid else ()
+
+
+@lru_cache(maxsize=16)
+def _read_record(text: str) -> tuple[str, tuple[str, ...]]:
+    """The owner and the dependents that a record names. One text is asked about once for each dependent."""
+    try:
+        record = mapping(json.loads(text))
+    except (ValueError, RecursionError):
+        return "", ()
+    owner_uid, listed = record.get("owner"), record.get("dependents")
+    if not isinstance(owner_uid, str) or not isinstance(listed, list):
+        return "", ()
+    found = dict.fromkeys(each for each in listed if isinstance(each, str) and each)
+    return owner_uid, tuple(found)[:HELD_DEPENDENTS_LIMIT]
+
+
+def record_of_held(ref: ObjectRef, owner: ObjectMeta, dependents: Iterable[str]) -> Step:
+    """The step that records on an owner whom we orphan from it under a hold; with its UID, so that no copy counts."""
+    record = json.dumps({"owner": owner.uid, "dependents": list(dependents)}, separators=(",", ":"))
+    return ChangeMetadata(ref, owner.resource_version, annotations={HELD_DEPENDENTS: record})
+
+
+def concerns(owner: ObjectMeta, dependent: ObjectMeta) -> bool:
+    """Whether an object is a dependent of an owner, in the only place where it can be one (``may_own``).
+
+    It refers to the owner; or we orphaned it under a hold, and both say so: it by ``orphaned-from``, and the owner by
+    its record. What only the object says counts for nothing, since many may write to it who may not delete it.
+    """
+    if not owner.uid or not may_own(owner.namespace, dependent.namespace):
+        return False
+    return refers_to(dependent, owner.uid) or (
+        recorded_owner(dependent) == owner.uid and dependent.uid in held_dependents(owner)
+    )
 
 
 def _other_owners(owner: TerminatingOwner, dependent: PresentDependent) -> list[OwnerReference]:
@@ -510,14 +600,14 @@ def _other_owners(owner: TerminatingOwner, dependent: PresentDependent) -> list[
     return [each for each in dependent.meta.owners if each.uid not in gone]
 
 
-def _may_refer(dependent: Dependent, owner_uid: str) -> bool:
+def _may_refer(dependent: Dependent, owner: ObjectMeta) -> bool:
     match dependent:
         case UnknownDependent():
             return True
         case AbsentDependent():
             return False
         case PresentDependent(meta=meta):
-            return refers_to(meta, owner_uid)
+            return may_own(owner.namespace, meta.namespace) and refers_to(meta, owner.uid)
         case _:
             assert_never(dependent)
 
@@ -548,14 +638,16 @@ def _not_asked(owner: LiveOwner) -> Nothing:
 def _obstacles(owner: LiveOwner, dependents: list[Dependent], now: datetime) -> list[OwnerAction]:
     """What keeps an owner from being deleted: its own hold, held dependents, unknown dependents."""
     own = _hold_obstacle(owner.ref, owner.meta, now)
-    return own + [wait for each in dependents for wait in _obstacle(each, now)]
+    return own + [wait for each in dependents for wait in _obstacle(owner, each, now)]
 
 
-def _obstacle(dependent: Dependent, now: datetime) -> list[OwnerAction]:
+def _obstacle(owner: LiveOwner, dependent: Dependent, now: datetime) -> list[OwnerAction]:
     match dependent:
         case UnknownDependent():
             return [_unknown(dependent).then]
         case AbsentDependent():
+            return []
+        case PresentDependent(meta=meta) if not concerns(owner.meta, meta):
             return []
         case PresentDependent(meta=meta):
             return _hold_obstacle(dependent.ref, meta, now)
@@ -603,7 +695,10 @@ def _gone(owner: TerminatingOwner, ref: ObjectRef, policy: Policy) -> DependentV
 
 def _foreign(ref: ObjectRef) -> DependentVerdict:
     """Row 8."""
-    message = f"{ref} is not touched: it neither refers to the owner nor was it orphaned from it"
+    message = (
+        f"{ref} is not touched: it neither refers to the owner, from where the owner may have dependents, nor does the "
+        "owner record that it was orphaned under a hold"
+    )
     return DependentVerdict(ref, Verdict.ORPHAN, Reason.FOREIGN, message, 8)
 
 
@@ -633,7 +728,7 @@ def _let_go(owner: TerminatingOwner, dependent: PresentDependent, reason: Reason
 def _orphan_until_free(owner: TerminatingOwner, dependent: PresentDependent, hold: Held) -> DependentVerdict:
     """Row 11: the collector must not reach it, and the request is remembered by the owner that stays."""
     message = f"{dependent.ref} is {hold.sentence()}; it is deleted when the hold lifts, until then its owner stays"
-    orphaned = _orphan(11, owner, dependent, Reason.HELD, message)
+    orphaned = _orphan(_UNTIL_FREE, owner, dependent, Reason.HELD, message)
     return evolve(orphaned, message=message, then=Wait(Reason.HELD, message, hold.until))
 
 

@@ -57,6 +57,7 @@ class Reason(enum.StrEnum):
     ORPHAN_ON_REQUEST = "OrphanOnRequest"
     ORPHAN_PROPAGATION = "OrphanPropagation"
     OTHER_OWNER = "OtherOwner"
+    TOO_MANY_HELD = "TooManyHeld"
     OWNER_LOST = "OwnerLost"
     OWNER_ABSENT = "OwnerAbsent"
     OWNER_UNKNOWN = "OwnerUnknown"

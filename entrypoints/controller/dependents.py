@@ -22,7 +22,7 @@ from reprieve.core.protection import (
     PresentDependent,
     PresentOwner,
     UnknownDependent,
-    recorded_owner,
+    concerns,
     refers_to,
 )
 from reprieve.core.values import FrozenMap
@@ -190,7 +190,8 @@ class DependentReader:
         except ReprieveError as fault:
             return [self._unknown(owner.ref, anyone, f"its kind cannot be listed: {fault}")]
         self.memory.succeeded(uid, anyone)
-        return [self._present(owner.ref, each) for each in found]
+        # What lies elsewhere, or only says that it was ours, is nobody's dependent here: nothing is asked about it.
+        return [self._present(owner.ref, each) for each in found if concerns(owner.meta, each.meta)]
 
     # Carried by the owner
 
@@ -217,6 +218,8 @@ class DependentReader:
             return AbsentDependent(ref)
         except ReprieveError as fault:
             return self._unknown(owner.ref, ref, f"it cannot be read: {fault}")
+        if not concerns(owner.meta, found.meta):
+            return PresentDependent(found.type, found.meta)  # foreign: nothing more has to be known of it
         return self._present(owner.ref, found)
 
     # Facts
@@ -226,8 +229,6 @@ class DependentReader:
 
     def _present(self, owner: ObjectRef, found: Resource) -> Dependent:
         ref, meta = found.ref, found.meta
-        if not refers_to(meta, owner.uid) and recorded_owner(meta) != owner.uid:
-            return PresentDependent(found.type, meta)  # foreign: nothing more has to be known of it
         try:
             annotations = self._namespaces.annotations(meta.namespace)
         except ReprieveError as fault:

@@ -35,6 +35,7 @@ from reprieve.core.protection import (
     Wait,
     decide,
     is_asked,
+    may_own,
     owner_of,
     recorded_owner,
 )
@@ -177,7 +178,8 @@ class ProtectionReconciler:
 
     def _heard_dependent(self, meta: ObjectMeta, *, removed: bool) -> list[Key]:
         uids = {each.uid for each in meta.owners if self.kinds.of(each.type)} | {recorded_owner(meta)} - {""}
-        known = [key for uid in sorted(uids) if (key := self.owners.by_uid(uid)) is not None]
+        found = [key for uid in sorted(uids) if (key := self.owners.by_uid(uid)) is not None]
+        known = [key for key in found if may_own(key.namespace, meta.namespace)]
         lost = [
             key
             for kind in self.kinds.kinds
@@ -370,11 +372,14 @@ class ProtectionReconciler:
     def _carry_out(self, owner: Owner, decision: ProtectionDecision, results: list[StepResult], now: datetime) -> bool:
         """Carry out the dependents' steps in order, then, when all came to their end, the owner's; tells whether.
 
+        What has to be there before them is all that is done then, since the owner is another after it.
         Raises ``ConflictError`` when something changed since it was read. ``results`` grows as steps are carried out.
         """
         there = isinstance(owner, PresentOwner)
         if there:
             self.events.tell_owner(owner.ref, decision, now)
+        if decision.before:
+            return self._steps(decision.before, owner, results)
         complete = True
         for verdict in decision.dependents:
             before = len(results)

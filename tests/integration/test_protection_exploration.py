@@ -5,8 +5,9 @@ can be read. Worlds are compared by value, and each is looked at once for each p
 
 1. Starts, the full product. Owner: live, deleted with background, foreground or orphan propagation, or vanished
    (its finalizers taken off behind our back) x finalizers (ours, none, another party's, both) x marker (own UID,
-   another's, none) x hold. Dependent: absent, owned, held, foreign, shared with a live owner, orphaned by us before,
-   with a copied record, terminating, saying Orphan, saying Delete, unreadable. Policy: both verbs, and for the
+   another's, none) x hold. Dependent: absent, owned, held, foreign, shared with a live owner, orphaned by us under a
+   hold (as both say), saying so alone, with a copied record, terminating, saying Orphan, saying Delete, unreadable; and
+   in another namespace: owned, held, terminating, orphaned by us as both say. Policy: both verbs, and for the
    dependents that say a verb also with ``allowDeleteByAnnotation``. All of that with the shield (its own CEL) and
    without.
 2. From each of them, the process dies after each single effect and a new one begins, again and again, to the end.
@@ -37,6 +38,7 @@ from reprieve.core.errors import ReprieveError, UnavailableError
 from reprieve.core.holds import HOLD
 from reprieve.core.objects import resource_from_json
 from reprieve.core.protection import (
+    HELD_DEPENDENTS,
     ON_REQUEST,
     OTHERWISE,
     PROTECT,
@@ -75,7 +77,8 @@ def objects_of(world):
 def world_of(store, readable):
     text = json.dumps([without_versions(each) for each in store.snapshot()], sort_keys=True)
     if '"uid": "d2"' in text:  # made anew: from now on it is the dependent, and what names the old one is a copy
-        text = text.replace('/d"', '/d-before"').replace('"d2"', '"d"').replace('/d2"', '/d"')
+        text = text.replace('/d"', '/d-before"').replace('\\"d\\"', '\\"d-before\\"')
+        text = text.replace('"d2"', '"d"').replace('/d2"', '/d"').replace('\\"d2\\"', '\\"d\\"')
     return World(text, readable)
 
 
@@ -210,6 +213,7 @@ class Judge:
         assert not self.lab.shielded, f"the collector took {dependent}"
         owner = self.lab.one(DATABASE)
         absent = owner is None or not refers_to(dependent, owner.meta.uid)
+        absent = absent or owner.meta.namespace != dependent.namespace
         assert absent or "foregroundDeletion" in owner.meta.finalizers
 
     def dependent_deleted(self, dependent, _new):
@@ -222,7 +226,9 @@ class Judge:
         assert owner.terminating
         assert wanted is Verb.DELETE, f"deleted without a request: {dependent}"
         assert HOLD not in {*owner.annotations, *dependent.annotations}, f"deleted though held: {dependent}"
-        assert refers_to(dependent, owner.uid) or recorded_owner(dependent) == owner.uid, "deleted though foreign"
+        agreed = recorded_owner(dependent) == owner.uid and dependent.uid in named_on(owner)
+        assert refers_to(dependent, owner.uid) or agreed, "deleted though foreign"
+        assert dependent.namespace == owner.namespace, "deleted in another namespace"
         assert all(self.lab.store.by_uid(each.uid) is None for each in dependent.owners if each.uid != owner.uid)
         assert "orphan" not in owner.finalizers
 
@@ -244,13 +250,36 @@ class Judge:
         assert taken or recorded_owner(old), "a foreign dependent was written to"
 
     def owner_written(self, old, new):
-        assert set(old.finalizers) ^ set(new.finalizers) == {PROTECT}, "only our finalizer comes and goes"
-        assert (old.annotations, old.owners) == (new.annotations, new.owners)
         dependent = self.lab.one(SECRET)
+        assert old.owners == new.owners
+        if old.annotations != new.annotations:
+            self.owner_annotated(old, new, dependent)
+            return
+        assert set(old.finalizers) ^ set(new.finalizers) == {PROTECT}, "only our finalizer comes and goes"
         if PROTECT not in new.finalizers and not self.disturbed and dependent is not None:
             assert old.terminating
             assert self.lab.readable, "released though its dependent is unknown"
-            assert dependent.meta.terminating or not refers_to(dependent.meta, old.uid), "released too early"
+            elsewhere = dependent.meta.namespace != old.namespace
+            free = elsewhere or not refers_to(dependent.meta, old.uid)
+            assert dependent.meta.terminating or free, "released too early"
+
+    def owner_annotated(self, old, new, dependent):
+        """An owner remembers whom it orphans under a hold: what is its own, and as long as that refers to it."""
+        changed = {k for k in {*old.annotations, *new.annotations} if old.annotations.get(k) != new.annotations.get(k)}
+        assert (changed, old.finalizers) == ({HELD_DEPENDENTS}, new.finalizers)
+        assert old.terminating
+        assert is_asked(old)
+        assert named_on(new)[: len(named_on(old))] == named_on(old)
+        if not self.disturbed:
+            assert named_on(new)[len(named_on(old)) :] == [dependent.meta.uid]
+            assert refers_to(dependent.meta, old.uid), "recorded though foreign"
+            assert dependent.meta.namespace == old.namespace, "recorded in another namespace"
+
+
+def named_on(owner):
+    """Whom an owner records as orphaned under a hold; nobody where the record is a copy."""
+    record = json.loads(owner.annotations.get(HELD_DEPENDENTS, '{"owner": "", "dependents": []}'))
+    return record["dependents"] if record["owner"] == owner.uid else []
 
 
 # What somebody may do at any moment; an event that changes nothing is no event
@@ -308,10 +337,11 @@ def vanished(kind):
     def event(lab):
         found = lab.one(kind)
         if found is not None:
+            place = (kind, found.meta.namespace, found.meta.name)
             with lab.store.transaction():
-                lab.store.patch(kind, "shop", found.meta.name, {"metadata": {"finalizers": None}}, user=PEOPLE)
+                lab.store.patch(*place, {"metadata": {"finalizers": None}}, user=PEOPLE)
                 if lab.one(kind) is not None:
-                    lab.store.delete(kind, "shop", found.meta.name, user=PEOPLE)
+                    lab.store.delete(*place, user=PEOPLE)
             lab.collector.step()
 
     return event
@@ -364,6 +394,7 @@ EVENTS = {  # what happens, and the kinds whose reads it may change
     "owner made anew": (owner_anew, BOTH),
     "owner and dependent made": (both_made, BOTH),
     "dependent edited": (on(SECRET, note("example.com/edited", "yes")), DEPENDENT),
+    "dependent says that it was orphaned": (on(SECRET, note(ORPHANED_FROM, "o/d")), DEPENDENT),
     "dependent held": (on(SECRET, note(HOLD, "audit")), DEPENDENT),
     "dependent's hold lifted": (on(SECRET, note(HOLD, None)), DEPENDENT),
     "dependent deleted by hand": (deleted(SECRET, "Background"), DEPENDENT),
@@ -379,18 +410,26 @@ EVENTS = {  # what happens, and the kinds whose reads it may change
 
 
 OURS, OTHER = reference("orders", "o"), reference("other", "p")
+ELSEWHERE = {"namespace": "attic"}
+GOING = {"ownerReferences": [OURS], "finalizers": [THEIRS], "deletionTimestamp": "2026-03-01T12:00:00Z"}
+NAMED = {HELD_DEPENDENTS: '{"owner":"o","dependents":["d"]}'}
 DEPENDENTS = {
     "absent": None,
     "owned": {"ownerReferences": [OURS]},
     "held": {"ownerReferences": [OURS], "annotations": {HOLD: "audit"}},
     "foreign": {"ownerReferences": [OTHER]},
     "shared": {"ownerReferences": [OURS, {**OTHER, "controller": False}]},
-    "orphaned before": {"annotations": {ORPHANED_FROM: "o/d"}},
+    "orphaned under a hold": {"annotations": {ORPHANED_FROM: "o/d"}},
+    "says that it was orphaned": {"annotations": {ORPHANED_FROM: "o/d"}},
     "copied record": {"annotations": {ORPHANED_FROM: "o/d-before"}},
-    "terminating": {"ownerReferences": [OURS], "finalizers": [THEIRS], "deletionTimestamp": "2026-03-01T12:00:00Z"},
+    "terminating": GOING,
     "says Orphan": {"ownerReferences": [OURS], "annotations": {ON_REQUEST: "Orphan", OTHERWISE: "Orphan"}},
     "says Delete": {"ownerReferences": [OURS], "annotations": {ON_REQUEST: "Delete", OTHERWISE: "Delete"}},
     "unreadable": {"ownerReferences": [OURS]},
+    "elsewhere": {**ELSEWHERE, "ownerReferences": [OURS]},
+    "elsewhere, held": {**ELSEWHERE, "ownerReferences": [OURS], "annotations": {HOLD: "audit"}},
+    "elsewhere, terminating": {**ELSEWHERE, **GOING},
+    "elsewhere, orphaned under a hold": {**ELSEWHERE, "annotations": {ORPHANED_FROM: "o/d"}},
 }
 LIFE = {
     "live": lambda _lab: None,
@@ -414,7 +453,8 @@ class Start:
     @property
     def disturbed(self):
         """Whether events happen from here: nothing of what they cannot change is in it."""
-        plain = self.dependent not in {"copied record", "says Orphan", "says Delete"}
+        reached = {"says that it was orphaned", "elsewhere, held", "elsewhere, terminating"}  # by an event
+        plain = self.dependent not in {"copied record", "says Orphan", "says Delete", *reached}
         return plain and self.finalizers in {"ours", "none"} and self.marker != "foreign"
 
 
@@ -425,6 +465,7 @@ def every_start():
 def begin(lab, start, *, shielded):
     """Put a start up: the objects, then what becomes of the owner, collector included."""
     annotations = MARKERS[start.marker] | ({HOLD: "audit"} if start.held else {})
+    annotations |= NAMED if "orphaned under a hold" in start.dependent else {}
     owner = {"annotations": annotations, "finalizers": FINALIZERS[start.finalizers]}
     things = [("Database", "orders", "o", owner)]
     dependent = DEPENDENTS[start.dependent]
@@ -548,14 +589,16 @@ def check_rest(lab, world, policy, *, shielded):
     owner, dependent = lab.one(DATABASE), lab.one(SECRET)
     meta = dependent.meta if dependent is not None and world.readable else None
     going = dependent is not None and dependent.meta.terminating
-    held = any(HOLD in each.meta.annotations for each in (owner, dependent) if each is not None)
+    near = dependent is not None and (owner is None or dependent.meta.namespace == owner.meta.namespace)
+    held = any(HOLD in each.meta.annotations for each in ([owner] * (owner is not None)) + [dependent] * near)
     gone = owner is None or (owner.meta.terminating and PROTECT not in owner.meta.finalizers)
     if meta is not None and not going:
         referred = [each.uid for each in meta.owners if lab.store.by_uid(each.uid) is None]
         assert not referred, f"a reference to an owner that is gone stays: {meta}"
-        assert not (gone and owner and refers_to(meta, owner.meta.uid)), "an owner that we released is referred to"
+        released = gone and owner and near
+        assert not (released and refers_to(meta, owner.meta.uid)), "an owner that we released is referred to"
     if owner is not None and PROTECT in owner.meta.finalizers and owner.meta.terminating:
-        assert not world.readable or going or held, f"an owner waits for nothing: {owner.meta}"
+        assert not world.readable or (going and near) or held, f"an owner waits for nothing: {owner.meta}"
     if owner is not None and not owner.meta.terminating:
         assert PROTECT in owner.meta.finalizers
         assert not is_asked(owner.meta) or not world.readable or held, f"an asked owner waits for nothing: {owner.meta}"

@@ -1,5 +1,6 @@
 """The decision table of protection, row by row, over hand-made facts."""
 
+import json
 import re
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -10,6 +11,8 @@ from attrs import evolve
 from reprieve.core.objects import ObjectKind, ObjectMeta, ObjectRef, OwnerReference, Resource
 from reprieve.core.plain import from_plain
 from reprieve.core.protection import (
+    HELD_DEPENDENTS,
+    HELD_DEPENDENTS_LIMIT,
     KEEP_EVERYTHING,
     AbsentDependent,
     AbsentOwner,
@@ -28,9 +31,12 @@ from reprieve.core.protection import (
     UnknownOwner,
     Verb,
     Wait,
+    concerns,
     decide,
     effective_policy,
+    held_dependents,
     is_asked,
+    may_own,
     owner_of,
     read_policy,
     recorded_owner,
@@ -41,6 +47,7 @@ from reprieve.core.protection import (
 from reprieve.core.reasons import Reason, Verdict
 from reprieve.core.steps import (
     AddFinalizer,
+    ChangeMetadata,
     DeleteObject,
     MarkOwner,
     RemoveFinalizer,
@@ -57,6 +64,7 @@ ASKED = {"reprieve.dev/deletion-requested": "o1"}
 HOLD = {"reprieve.dev/hold": "audit"}
 HOLD_UNTIL = {"reprieve.dev/hold": "audit", "reprieve.dev/hold-until": "2026-03-02T12:00:00Z"}
 RECORD = {"reprieve.dev/orphaned-from": "o1/d1"}
+NAMED = {HELD_DEPENDENTS: '{"owner":"o1","dependents":["d1"]}'}
 OURS = OwnerReference(GTO.api_version, GTO.kind, "deployment-web", "o1", controller=True, block_owner_deletion=True)
 OTHER = OwnerReference("v1", "ConfigMap", "other", "o2")
 
@@ -80,10 +88,9 @@ def absent():
     return AbsentOwner(ObjectRef(GTO.api_version, GTO.kind, "deployment-web", "shop", "o1"))
 
 
-def present(*owners, name="web", uid="d1", deleted=None, finalizers=(), annotations=None, **facts):
-    meta = ObjectMeta(
-        name, "shop", uid, "3", owners=owners, deleted=deleted, finalizers=finalizers, annotations=annotations or {}
-    )
+def present(*owners, name="web", namespace="shop", uid="d1", annotations=None, **facts):
+    about = {key: facts.pop(key) for key in ("deleted", "finalizers") if key in facts}
+    meta = ObjectMeta(name, namespace, uid, "3", owners=owners, annotations=annotations or {}, **about)
     return PresentDependent(DEPLOYMENT, meta, **facts)
 
 
@@ -102,6 +109,9 @@ unknown = UnknownDependent(REF, "the API server did not answer")
 foreign = present()
 dying = present(OURS, deleted=NOW)
 held = present(OURS, annotations=HOLD)
+far = present(OURS, namespace="elsewhere")
+far_and_held = present(OURS, namespace="elsewhere", annotations=HOLD)
+far_and_recorded = present(namespace="elsewhere", annotations=RECORD)
 
 ROWS = [
     # owner, dependent, policy, row, verdict, reason, steps of the dependent, what happens to the owner
@@ -126,6 +136,16 @@ ROWS = [
     pytest.param(live(PROTECT, **ASKED), mine, ON_REQUEST, 4, "DELETE", "Asked", (), DeleteOwner, id="4-delete"),
     pytest.param(
         live(PROTECT, **ASKED),
+        *(far_and_held, ON_REQUEST, 4, "ORPHAN", "Foreign", (), DeleteOwner),
+        id="4-a-hold-in-another-namespace-holds-nobody",
+    ),
+    pytest.param(
+        live(PROTECT, **ASKED),
+        *(present(annotations=HOLD), ON_REQUEST, 4, "ORPHAN", "Foreign", (), DeleteOwner),
+        id="4-a-hold-of-what-is-foreign-holds-nobody",
+    ),
+    pytest.param(
+        live(PROTECT, **ASKED),
         *(mine, KEEP_EVERYTHING, 4, "ORPHAN", "OrphanOnRequest", (), DeleteOwner),
         id="4-orphan",
     ),
@@ -138,6 +158,7 @@ ROWS = [
         *(present(annotations=RECORD), ALWAYS, 5, "KEEP", "OwnerTerminating", (), Nothing),
         id="5-only-recorded",
     ),
+    pytest.param(terminating(), far, ALWAYS, 5, "KEEP", "OwnerTerminating", (), Nothing, id="5-refers-from-elsewhere"),
     pytest.param(terminating(), mine, ON_REQUEST, 15, "ORPHAN", "OwnerLost", (STRIP,), Release, id="5-still-refers"),
     pytest.param(terminating(), unknown, ON_REQUEST, 6, "KEEP", "Unknown", (), RetryAfter, id="5-may-refer"),
     pytest.param(
@@ -161,6 +182,51 @@ ROWS = [
         terminating(PROTECT, **ASKED),
         *(present(OTHER, deleted=NOW), ALWAYS, 8, "ORPHAN", "Foreign", (), Release),
         id="8-foreign-and-terminating",
+    ),
+    pytest.param(
+        terminating(PROTECT, **ASKED),
+        *(present(annotations=RECORD), ALWAYS, 8, "ORPHAN", "Foreign", (), Release),
+        id="8-only-the-dependent-says-so",
+    ),
+    pytest.param(
+        terminating(PROTECT, **ASKED, **NAMED),
+        *(foreign, ALWAYS, 8, "ORPHAN", "Foreign", (), Release),
+        id="8-only-the-owner-says-so",
+    ),
+    pytest.param(
+        terminating(PROTECT, **ASKED, **{HELD_DEPENDENTS: '{"owner":"o9","dependents":["d1"]}'}),
+        *(present(annotations=RECORD), ALWAYS, 8, "ORPHAN", "Foreign", (), Release),
+        id="8-the-record-of-another-owner",
+    ),
+    pytest.param(
+        terminating(PROTECT, **ASKED),
+        *(far, ALWAYS, 8, "ORPHAN", "Foreign", (), Release),
+        id="8-refers-from-another-namespace",
+    ),
+    pytest.param(
+        terminating(PROTECT),
+        *(far, ALWAYS, 8, "ORPHAN", "Foreign", (), Release),
+        id="8-opted-in-and-from-another-namespace",
+    ),
+    pytest.param(
+        terminating(PROTECT, **ASKED),
+        *(far_and_held, ALWAYS, 8, "ORPHAN", "Foreign", (), Release),
+        id="8-held-in-another-namespace",
+    ),
+    pytest.param(
+        terminating(PROTECT, **ASKED),
+        *(evolve(far, meta=evolve(far.meta, deleted=NOW)), ALWAYS, 8, "ORPHAN", "Foreign", (), Release),
+        id="8-terminates-in-another-namespace",
+    ),
+    pytest.param(
+        terminating(PROTECT, **ASKED, **NAMED),
+        *(far_and_recorded, ALWAYS, 8, "ORPHAN", "Foreign", (), Release),
+        id="8-recorded-on-both-and-in-another-namespace",
+    ),
+    pytest.param(
+        terminating(PROTECT, **ASKED),
+        *(present(OURS, namespace=""), ALWAYS, 8, "ORPHAN", "Foreign", (), Release),
+        id="8-cluster-scoped-dependent-of-an-owner-in-a-namespace",
     ),
     pytest.param(terminating(PROTECT, **ASKED), dying, ON_REQUEST, 9, "DELETE", "Deleting", (), Wait, id="9-asked"),
     pytest.param(terminating(PROTECT), dying, ALWAYS, 9, "DELETE", "Deleting", (), Wait, id="9-opted-in"),
@@ -196,13 +262,18 @@ ROWS = [
         id="10-leaves-another-record",
     ),
     pytest.param(
-        terminating(PROTECT, **ASKED),
+        terminating(PROTECT, **ASKED, **NAMED),
         present(OTHER, annotations=RECORD),
         *(ALWAYS, 10, "ORPHAN", "OtherOwner", (evolve(LET_GO, remaining=(OTHER,), forget=True),), Release),
         id="10-adopted-after-orphaning",
     ),
     pytest.param(
         terminating(PROTECT, **ASKED), held, ON_REQUEST, 11, "ORPHAN", "Held", (STRIP,), Wait, id="11-dependent-held"
+    ),
+    pytest.param(
+        terminating(PROTECT, **ASKED, **NAMED),
+        *(held, ON_REQUEST, 11, "ORPHAN", "Held", (STRIP,), Wait),
+        id="11-killed-between-the-record-and-the-patch",
     ),
     pytest.param(
         terminating(PROTECT, **ASKED, **HOLD),
@@ -216,7 +287,7 @@ ROWS = [
         id="11-owner-held",
     ),
     pytest.param(
-        terminating(PROTECT, **ASKED),
+        terminating(PROTECT, **ASKED, **NAMED),
         *(present(annotations=HOLD | RECORD), ON_REQUEST, 11, "ORPHAN", "Held", (), Wait),
         id="11-taken-off-already",
     ),
@@ -229,7 +300,7 @@ ROWS = [
         id="12-foreground",
     ),
     pytest.param(
-        terminating(PROTECT, **ASKED),
+        terminating(PROTECT, **ASKED, **NAMED),
         *(present(annotations=RECORD), ON_REQUEST, 12, "DELETE", "Asked", (DELETE,), Wait),
         id="12-the-hold-lifted",
     ),
@@ -280,7 +351,7 @@ ROWS = [
         id="15-only-our-reference",
     ),
     pytest.param(
-        terminating(PROTECT),
+        terminating(PROTECT, **NAMED),
         *(present(annotations=RECORD), ON_REQUEST, 15, "ORPHAN", "OwnerLost", (), Release),
         id="15-taken-off-already",
     ),
@@ -292,6 +363,7 @@ ROWS = [
     pytest.param(absent(), mine, ALWAYS, 16, "ORPHAN", "OwnerAbsent", (STRIP,), Nothing, id="16-dangling"),
     pytest.param(absent(), dying, ALWAYS, 16, "KEEP", "Lost", (), Nothing, id="16-terminates-already"),
     pytest.param(absent(), foreign, ALWAYS, 8, "ORPHAN", "Foreign", (), Nothing, id="16-foreign"),
+    pytest.param(absent(), far, ALWAYS, 8, "ORPHAN", "Foreign", (), Nothing, id="16-looked-for-elsewhere"),
     pytest.param(absent(), gone, ALWAYS, 7, "ORPHAN", "Absent", (), Nothing, id="16-absent"),
     pytest.param(absent(), unknown, ALWAYS, 6, "KEEP", "Unknown", (), RetryAfter, id="16-unknown"),
     pytest.param(
@@ -432,6 +504,109 @@ def test_the_shortest_retry_counts():
     for owner in (terminating(PROTECT), absent()):
         decision = decide(owner, [slow, unknown], ON_REQUEST, now=NOW)
         assert decision.owner.delta <= timedelta(seconds=30)
+
+
+# The owner's record of whom it orphaned under a hold
+
+
+def record(*uids, owner="o1"):
+    return {HELD_DEPENDENTS: json.dumps({"owner": owner, "dependents": list(uids)}, separators=(",", ":"))}
+
+
+def recording(*uids, version="7"):
+    return ChangeMetadata(OWNER, version, annotations=record(*uids))
+
+
+def held_number(number):
+    return present(OURS, name=f"web-{number:04}", uid=f"u{number:04}", annotations=HOLD)
+
+
+def test_the_owner_records_whom_it_orphans_under_a_hold_before_any_reference_goes():
+    decision = decide(terminating(PROTECT, **ASKED), [held, another], ON_REQUEST, now=NOW)
+
+    assert decision.before == (recording("d1"),)
+    assert decision.steps == (recording("d1"), STRIP, *decision.dependents[1].steps)
+    assert isinstance(decision.owner, Wait)
+
+
+def test_the_record_is_written_once_and_grows():
+    owner = terminating(PROTECT, **ASKED, **NAMED)
+
+    assert decide(owner, [held], ON_REQUEST, now=NOW).before == ()
+    assert decide(owner, [held, held_number(2)], ON_REQUEST, now=NOW).before == (recording("d1", "u0002"),)
+
+
+@pytest.mark.parametrize(
+    ("owner", "dependent", "policy"),
+    [
+        pytest.param(terminating(PROTECT, **ASKED), mine, ON_REQUEST, id="not-held"),
+        pytest.param(terminating(PROTECT), held, ALWAYS, id="not-asked"),
+        pytest.param(terminating(PROTECT, **ASKED), held, KEEP_EVERYTHING, id="not-to-be-deleted"),
+        pytest.param(terminating(PROTECT, **ASKED), far_and_held, ON_REQUEST, id="in-another-namespace"),
+        pytest.param(live(PROTECT, **ASKED), held, ON_REQUEST, id="a-live-owner"),
+    ],
+)
+def test_nobody_else_is_recorded(owner, dependent, policy):
+    assert decide(owner, [dependent], policy, now=NOW).before == ()
+
+
+def test_what_finds_no_room_in_the_record_is_let_go_for_good_and_told():
+    """An annotation has an end: beyond it a held dependent is kept, rather than forgotten in silence."""
+    many = [held_number(number) for number in range(HELD_DEPENDENTS_LIMIT + 2)]
+
+    decision = decide(terminating(PROTECT, **ASKED), many, ON_REQUEST, now=NOW)
+
+    *named, first, second = decision.dependents
+    assert {each.row for each in named} == {11}
+    assert decision.before == (recording(*[each.ref.uid for each in named]),)
+    assert [(each.row, each.verdict, each.reason) for each in (first, second)] == [(10, "ORPHAN", "TooManyHeld")] * 2
+    assert first.steps == (RemoveOwnerReference(first.ref, "3", "o1"),)
+    assert "records 500 dependents already" in first.message
+    assert len(decision.before[0].annotations[HELD_DEPENDENTS]) < 64 * 1024
+
+
+def test_a_record_that_somebody_filled_up_leaves_no_room():
+    full = record(*(f"x{number}" for number in range(2 * HELD_DEPENDENTS_LIMIT)))
+
+    decision = decide(terminating(PROTECT, **ASKED, **full), [held], ON_REQUEST, now=NOW)
+
+    assert (decision.dependents[0].reason, decision.before) == (Reason.TOO_MANY_HELD, ())
+    assert type(decision.owner) is Release
+
+
+@pytest.mark.parametrize(
+    ("value", "uids"),
+    [
+        pytest.param('{"owner":"o1","dependents":["d1","d2"]}', ("d1", "d2"), id="ours"),
+        pytest.param(
+            '{"owner":"o1","dependents":["d1","d1",7,"",null]}', ("d1",), id="what-is-no-uid-counts-for-nothing"
+        ),
+        pytest.param('{"owner":"o9","dependents":["d1"]}', (), id="of-another-owner"),
+        pytest.param('{"dependents":["d1"]}', (), id="of-nobody"),
+        pytest.param('{"owner":"o1","dependents":"d1"}', (), id="no-list"),
+        pytest.param('{"owner":["o1"],"dependents":["d1"]}', (), id="an-owner-that-is-no-text"),
+        pytest.param('["o1","d1"]', (), id="no-object"),
+        pytest.param("o1/d1", (), id="no-json"),
+        pytest.param("", (), id="empty"),
+        pytest.param("[" * 100_000, (), id="nested"),
+    ],
+)
+def test_a_record_counts_for_the_owner_that_it_names_and_is_read_whatever_it_says(value, uids):
+    assert held_dependents(owner_meta(**{HELD_DEPENDENTS: value})) == uids
+
+
+def test_a_record_without_a_uid_is_nobodys():
+    assert held_dependents(ObjectMeta("x", annotations=record("d1", owner=""))) == ()
+
+
+@pytest.mark.parametrize(
+    ("owner", "dependent", "may"),
+    [("shop", "shop", True), ("shop", "elsewhere", False), ("shop", "", False), ("", "shop", True), ("", "", True)],
+)
+def test_an_owner_in_a_namespace_owns_within_it(owner, dependent, may):
+    assert may_own(owner, dependent) is may
+    meta = evolve(owner_meta(), namespace=owner)
+    assert concerns(meta, present(OURS, namespace=dependent).meta) is may
 
 
 # Stories

@@ -21,6 +21,7 @@ from reprieve.core.objects import (
     meta_to_json,
 )
 from reprieve.core.protection import (
+    HELD_DEPENDENTS,
     PROTECT,
     AbsentDependent,
     AbsentOwner,
@@ -46,10 +47,12 @@ OURS = OwnerReference("example.com/v1", "Database", "db", "o1", controller=True)
 OTHER = OwnerReference("example.com/v1", "Database", "other", "o2")
 HOLD = {"reprieve.dev/hold": "audit"}
 MARK = "reprieve.dev/deletion-requested"
+RECORDED = {"reprieve.dev/orphaned-from": "o1/d1"}
+NAMED = {HELD_DEPENDENTS: '{"owner":"o1","dependents":["d1"]}'}
 
 POLICIES = [Policy(*verbs) for verbs in itertools.product(Verb, Verb)]
 PROPAGATIONS = {"Background": (), "Foreground": ("foregroundDeletion",), "Orphan": ("orphan",)}
-MARKERS_AND_HOLDS = [{}, {MARK: "o1"}, {MARK: "o9"}, HOLD, {MARK: "o1"} | HOLD]
+MARKERS_AND_HOLDS = [{}, {MARK: "o1"}, {MARK: "o9"}, HOLD, {MARK: "o1"} | HOLD, {MARK: "o1"} | NAMED, NAMED]
 
 OWNERS = [
     ObjectMeta("db", "shop", "o1", "1", finalizers=finalizers, annotations=annotations, deleted=deleted)
@@ -61,8 +64,8 @@ OWNERS = [
 ]
 
 
-def secret(*owners, annotations=None, **meta):
-    return ObjectMeta("key", "shop", "d1", "1", owners=owners, annotations=annotations or {}, **meta)
+def secret(*owners, annotations=None, namespace="shop", **meta):
+    return ObjectMeta("key", namespace, "d1", "1", owners=owners, annotations=annotations or {}, **meta)
 
 
 DEPENDENTS = {
@@ -71,8 +74,11 @@ DEPENDENTS = {
     "held": secret(OURS, annotations=HOLD),
     "foreign": secret(OTHER),
     "shared": secret(OURS, OTHER),
-    "orphaned": secret(annotations={"reprieve.dev/orphaned-from": "o1/d1"}),
-    "orphaned-and-held": secret(annotations={"reprieve.dev/orphaned-from": "o1/d1"} | HOLD),
+    "elsewhere": secret(OURS, namespace="attic"),
+    "elsewhere-and-held": secret(OURS, namespace="attic", annotations=HOLD | RECORDED),
+    "elsewhere-and-terminating": secret(OURS, namespace="attic", deleted=NOW, finalizers=["x"]),
+    "orphaned": secret(annotations=RECORDED),
+    "orphaned-and-held": secret(annotations=RECORDED | HOLD),
     "copied-record": secret(annotations={"reprieve.dev/orphaned-from": "o1/d9"}),
     "terminating": secret(OURS, deleted=NOW, finalizers=["x"]),
     "says-orphan": secret(OURS, annotations={"reprieve.dev/on-request": "Orphan", "reprieve.dev/otherwise": "Orphan"}),
@@ -89,7 +95,8 @@ class World:
 
 
 def observe(world):
-    owner = AbsentOwner(ObjectRef("example.com/v1", "Database", "db", "shop", "o1"))
+    place = world.dependent.namespace if world.dependent else "shop"  # where its reference looks for the owner
+    owner = AbsentOwner(ObjectRef("example.com/v1", "Database", "db", place, "o1"))
     if world.owner:
         owner = (TerminatingOwner if world.owner.terminating else LiveOwner)(OWNER_KIND, world.owner)
     if not world.readable:
@@ -129,7 +136,15 @@ def deletion_allowed(world, policy):
     held = isinstance(any_hold([owner.annotations, dependent.annotations], now=NOW), Held)
     wanted = verbs.on_request if is_asked(owner) else verbs.otherwise
     shared = any(each.uid != owner.uid for each in dependent.owners)
-    return owner.terminating and wanted is Verb.DELETE and not held and not shared and "orphan" not in owner.finalizers
+    allowed = owner.terminating and wanted is Verb.DELETE and not held and "orphan" not in owner.finalizers
+    return allowed and not shared and is_dependent(world)
+
+
+def is_dependent(world):
+    """Written from the invariants: in the owner's namespace; it refers to the owner, or both say that it was ours."""
+    owner, dependent = world.owner, world.dependent
+    agreed = RECORDED.items() <= dependent.annotations.items() and NAMED.items() <= owner.annotations.items()
+    return dependent.namespace == "shop" and (refers_to(dependent, "o1") or agreed)
 
 
 def settle(world, policy):
@@ -199,6 +214,7 @@ EVENTS = {
     "dependent-held": on_dependent(annotated(HOLD)),
     "dependent-free": on_dependent(without("reprieve.dev/hold")),
     "dependent-gone": lambda world: evolve(world, dependent=None),
+    "dependent-says-it-was-ours": on_dependent(annotated(RECORDED)),
     "re-created": lambda world: evolve(world, dependent=secret(OURS)),
     "re-added": on_dependent(referring_to(OURS)),
     "adopted": on_dependent(referring_to(OTHER)),
@@ -232,20 +248,26 @@ def check_rest(world, policy):
     owner, dependent = world.owner, world.dependent
     clean = dependent is None or dependent.terminating or not refers_to(dependent, "o1")
     if owner is None or (owner.terminating and PROTECT not in owner.finalizers):
-        assert clean or not world.readable
+        assert clean or not world.readable or (owner is not None and not is_dependent(world))
     elif owner.terminating:
-        assert not world.readable or dependent.terminating or is_held(world)
+        assert not world.readable or (is_dependent(world) and (dependent.terminating or is_held(world)))
     else:
         assert PROTECT in owner.finalizers
         assert not is_asked(owner) or not world.readable or is_held(world)
 
 
 def is_held(world):
-    metas = [meta for meta in (world.owner, world.dependent) if meta]
+    metas = [world.owner] + [world.dependent] * (world.dependent is not None and is_dependent(world))
     return isinstance(any_hold([meta.annotations for meta in metas], now=NOW), Held)
 
 
 def test_foreign_dependents_and_foreign_parts_stay_as_they_are():
+    far = [name for name in DEPENDENTS if name.startswith("elsewhere")]
+    for owner, name, policy in itertools.product(OWNERS, far, POLICIES):
+        end = settle(World(owner, DEPENDENTS[name]), policy)[-1]
+
+        assert end.dependent.deleted == DEPENDENTS[name].deleted
+        assert end.owner is None or end.dependent == DEPENDENTS[name]
     for owner, name, policy in itertools.product([*OWNERS, None], ["foreign", "shared", "copied-record"], POLICIES):
         end = settle(World(owner, DEPENDENTS[name]), policy)[-1]
 
@@ -281,7 +303,7 @@ def facts(draw, index):
     record = draw(st.sampled_from([{}, {"reprieve.dev/orphaned-from": f"o1/{uid}"}]))
     meta = ObjectMeta(
         name,
-        "shop",
+        draw(st.sampled_from(["shop", "shop", "shop", "attic", ""])),
         uid,
         "1",
         owners=draw(references),
@@ -326,6 +348,8 @@ def test_deletion_needs_a_request_or_an_opt_in_and_no_hold(owner, dependents, po
     for dependent in (each for each in dependents if each.ref in doomed):
         assert isinstance(owner, LiveOwner | TerminatingOwner)
         assert isinstance(dependent, PresentDependent)
+        assert dependent.meta.namespace == "shop"
+        assert refers_to(dependent.meta, "o1") or NAMED.items() <= owner.meta.annotations.items()
         verbs = effective_policy(policy, {}, owner.meta.annotations, dependent.meta.annotations)
         assert (verbs.on_request if is_asked(owner.meta) else verbs.otherwise) is Verb.DELETE
         assert not isinstance(any_hold([owner.meta.annotations, dependent.meta.annotations], now=NOW), Held)
@@ -339,7 +363,8 @@ def test_a_held_or_unknown_thing_keeps_an_asked_owner_from_being_deleted(owner, 
         assert isinstance(owner, LiveOwner)
         assert is_asked(owner.meta)
         assert not any(isinstance(each, UnknownDependent) for each in dependents)
-        metas = [owner.meta, *(each.meta for each in dependents if isinstance(each, PresentDependent))]
+        mine = [each.meta for each in dependents if isinstance(each, PresentDependent) and refers_to(each.meta, "o1")]
+        metas = [owner.meta, *(meta for meta in mine if meta.namespace == "shop")]
         assert not isinstance(any_hold([meta.annotations for meta in metas], now=NOW), Held)
 
 

@@ -14,7 +14,7 @@ from attrs import field, frozen
 from reprieve.core.holds import HOLD, HOLD_UNTIL
 from reprieve.core.objects import ObjectKind
 from reprieve.core.ports import Propagation
-from reprieve.core.protection import PROTECT, DeleteOwner, Guard, Nothing
+from reprieve.core.protection import HELD_DEPENDENTS, PROTECT, DeleteOwner, Guard, Nothing, record_of_held
 from reprieve.core.reasons import Reason, Verdict
 from reprieve.core.steps import DELETION_REQUESTED, ORPHANED_FROM
 from reprieve.entrypoints.configuration import ProtectionEntry
@@ -215,9 +215,17 @@ def deleted_by_hand(bench, _owner, secret):
 
 
 def orphaned_before(bench, owner, secret):
-    """A crash came between taking the reference off and releasing the owner."""
+    """The secret lost its reference, and remembers whom it belonged to."""
     record = {ORPHANED_FROM: f"{owner.meta.uid}/{secret.meta.uid}"}
     bench.people.patch(secret.ref, {"metadata": {"ownerReferences": None, "annotations": record}})
+
+
+def orphaned_under_a_hold(bench, owner, secret):
+    """A hold has lifted; both say that we orphaned the secret as long as it stood."""
+    orphaned_before(bench, owner, secret)
+    record = record_of_held(owner.ref, owner.meta, [secret.meta.uid]).annotations
+    assert set(record) == {HELD_DEPENDENTS}
+    bench.annotate(owner, dict(record))
 
 
 ASKED = {"marker": "own"}
@@ -267,8 +275,12 @@ ENDINGS = [
     ),
     pytest.param(Ending((12,), ("gone", "gone"), setting=ASKED), id="12-asked"),
     pytest.param(
-        Ending((12,), ("gone", "gone"), ("gone", "gone"), ASKED, before=orphaned_before, orphan_rows=(12,)),
-        id="12-asked-and-orphaned-before",
+        Ending((12,), ("gone", "gone"), ("gone", "gone"), ASKED, before=orphaned_under_a_hold, orphan_rows=(12,)),
+        id="12-asked-and-orphaned-under-a-hold",
+    ),
+    pytest.param(
+        Ending((), KEPT, KEPT, ASKED, before=orphaned_before),
+        id="8-only-the-dependent-says-that-it-was-ours",
     ),
     pytest.param(Ending((13,), KEPT, setting=ASKED, verbs=("Orphan", "Delete")), id="13-asked-but-on-request-orphan"),
     pytest.param(

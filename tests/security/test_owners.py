@@ -1,0 +1,300 @@
+"""Owners and strangers: who may write to an object, or make one, deletes nothing of others, and holds nobody up.
+
+The controller runs as it does in a cluster, over a local one with its garbage collector, unless a test says otherwise.
+"""
+
+import threading
+from contextlib import suppress
+from datetime import timedelta
+
+import pytest
+
+from reprieve.adapters.local import MemoryObjectStores, MemorySnapshotStores
+from reprieve.core.errors import DeniedError
+from reprieve.core.holds import HOLD, HOLD_UNTIL
+from reprieve.core.objects import ObjectKind
+from reprieve.core.protection import HELD_DEPENDENTS, HELD_DEPENDENTS_LIMIT, PROTECT, held_dependents
+from reprieve.core.steps import ORPHANED_FROM
+from reprieve.entrypoints.configuration import BackupsOff, Configuration, ProtectionEntry
+from reprieve.entrypoints.controller import serve as serving
+from reprieve.entrypoints.controller.build import build_controllers
+from reprieve.entrypoints.controller.runtime import run_once
+from reprieve.entrypoints.world import World
+from tests.unit.protected import (
+    DATABASE,
+    DEPLOYMENT,
+    GTO,
+    NOW,
+    SECRET,
+    THEIRS,
+    Bench,
+    carrying,
+    databases,
+    faros,
+    refer,
+)
+
+PATIENCE = 60
+TOMORROW = NOW + timedelta(days=1)
+HELD = {HOLD: "audit", HOLD_UNTIL: "2026-03-02T12:00:00Z"}
+FLEET = ObjectKind("example.com/v1", "ClusterFleet")
+
+
+class Running:
+    """The controller of a bench as it runs: followers, workers, resync. It is stopped at the end."""
+
+    def __init__(self, bench, now=NOW):
+        self.bench, self.now = bench, now
+        self.stop, self.changed = threading.Event(), threading.Event()
+        bench.store.listeners.append(lambda _change: self.changed.set())
+        configuration = Configuration(backups=BackupsOff(), protection=bench.entries)
+        stores = (MemoryObjectStores({}), MemorySnapshotStores())
+        world = World(configuration, bench.cluster, *stores, bench.events, local=True)
+        self.built = build_controllers(world, names=(), stop=self.stop)
+        self.thread = threading.Thread(target=self._serve, args=(world,))
+
+    def _serve(self, world):
+        serving.serve(self.built, world, stop=self.stop, clock=lambda: self.now)
+
+    def __enter__(self):
+        self.thread.start()
+        return self
+
+    def __exit__(self, *_):
+        self.stop.set()
+        self.thread.join(PATIENCE)
+        self.built.close()
+        assert not self.thread.is_alive()
+
+    def until(self, truth):
+        """Wait until something has become true of the world; it is asked after each write."""
+        while not truth():
+            assert self.changed.wait(PATIENCE), "nothing happens any more"
+            self.changed.clear()
+
+    def until_gone(self, *resources):
+        self.until(lambda: not any(map(self.bench.there, resources)))
+
+
+def claim_by_record(bench, owner, victim):
+    bench.annotate(victim, {ORPHANED_FROM: f"{owner.meta.uid}/{victim.meta.uid}"})
+
+
+def claim_by_reference(bench, owner, victim):
+    bench.people.patch(victim.ref, {"metadata": {"ownerReferences": [refer(owner)]}})
+
+
+def claim_by_both(bench, owner, victim):
+    claim_by_record(bench, owner, victim)
+    claim_by_reference(bench, owner, victim)
+
+
+CLAIMS = pytest.mark.parametrize(
+    "claim", [claim_by_record, claim_by_reference, claim_by_both], ids=["by-record", "by-reference", "by-both"]
+)
+VERBS = pytest.mark.parametrize("verbs", [("Delete", "Orphan"), ("Delete", "Delete")], ids=["asked-only", "opted-in"])
+
+
+# Dependents in other namespaces
+
+
+@CLAIMS
+@VERBS
+@pytest.mark.parametrize("asked", [True, False], ids=["asked", "not-asked"])
+def test_an_object_in_another_namespace_is_not_deleted_whatever_it_claims(claim, verbs, asked):
+    """Mallory may annotate, but not delete, a Secret in another namespace. It is made to say that it belonged to an
+    owner that is about to go, and the controller, which may delete everything, deleted it.
+    """
+    bench = Bench(databases(*verbs))
+    owner = bench.make(DATABASE, "orders", finalizers=[PROTECT])
+    own = bench.make(SECRET, "password", owner)
+    victim = bench.make(SECRET, "ledger", namespace="vault")
+    claim(bench, owner, victim)
+    with Running(bench) as running:
+        if asked:
+            bench.ask(owner)
+        bench.delete(owner)
+        running.until_gone(owner)
+    bench.settle()
+    assert bench.there(own) is (not asked and verbs[1] == "Orphan")
+    assert bench.there(victim)
+    assert not bench.now(victim).meta.terminating
+
+
+@CLAIMS
+def test_a_cluster_scoped_object_is_no_dependent_of_an_owner_in_a_namespace(claim):
+    """Whoever may annotate a PersistentVolume names an owner of his own namespace in it, and asks for that owner."""
+    volume = ObjectKind("v1", "PersistentVolume")
+    bench = Bench(ProtectionEntry(DATABASE, "Delete", "Delete", dependents=(volume,)))
+    owner = bench.make(DATABASE, "orders", finalizers=[PROTECT])
+    victim = bench.people.create({"apiVersion": "v1", "kind": "PersistentVolume", "metadata": {"name": "ledger"}})
+    claim(bench, owner, victim)
+    with Running(bench) as running:
+        bench.ask(owner)
+        running.until_gone(owner)
+    assert bench.there(victim)
+
+
+@CLAIMS
+@pytest.mark.parametrize("obstacle", ["held", "terminating"])
+@pytest.mark.parametrize("deleted", [True, False], ids=["deleted-and-asked", "asked"])
+def test_an_object_in_another_namespace_holds_no_owner(claim, obstacle, deleted):
+    """Mallory makes an object of his own that names somebody's owner, and holds it, or lets a finalizer of his hold it:
+    the owner, whose deletion was asked for, waited for it for ever.
+    """
+    bench = Bench()
+    owner = bench.make(DATABASE, "orders", finalizers=[PROTECT])
+    own = bench.make(SECRET, "password", owner)
+    bait = bench.make(SECRET, "bait", namespace="mallory", annotations={HOLD: "ha"}, finalizers=[THEIRS])
+    claim(bench, owner, bait)
+    if obstacle == "terminating":
+        bench.delete(bait)
+    with Running(bench) as running:
+        bench.ask(owner)
+        if deleted:
+            bench.delete(owner)
+        running.until_gone(owner, own)
+    assert bench.there(bait)
+
+
+def test_an_object_in_another_namespace_makes_nothing_of_an_owner_unknown():
+    """What cannot be read keeps an owner; an object that names the owner from a namespace that the controller may not
+    read is no reason to look there.
+    """
+    bench = Bench()
+    owner = bench.make(DATABASE, "orders", finalizers=[PROTECT])
+    bait = bench.make(SECRET, "bait", owner, namespace="mallory")
+    get = bench.cluster.get
+
+    def refusing(ref, **options):
+        if ref.kind == "Namespace" and ref.name == "mallory":
+            raise DeniedError("namespaces mallory is forbidden")
+        return get(ref, **options)
+
+    bench.cluster.get = refusing
+    with Running(bench) as running:
+        bench.ask(owner)
+        running.until_gone(owner)
+    assert bench.there(bait)
+
+
+def test_a_cluster_scoped_owner_has_its_dependents_anywhere():
+    """The honest neighbour: an owner of the whole cluster takes along what it owns, wherever that is."""
+    bench = Bench(ProtectionEntry(FLEET, "Delete", "Orphan", dependents=(SECRET,)))
+    owner = bench.people.create(
+        {"apiVersion": FLEET.api_version, "kind": FLEET.kind, "metadata": {"name": "fleet", "finalizers": [PROTECT]}}
+    )
+    own = [bench.make(SECRET, "password", owner, namespace=place) for place in ("shop", "vault")]
+    with Running(bench) as running:
+        bench.ask(owner)
+        running.until_gone(owner, *own)
+
+
+@pytest.mark.parametrize("otherwise", ["Orphan", "Delete"])
+def test_what_a_gittrackobject_carries_from_another_namespace_is_not_deleted_for_it(otherwise):
+    """Whoever may make GitTrackObjects in his namespace carries another namespace's Deployment in one, which was made
+    to refer to it, and asks for its deletion. Faros itself makes no such object.
+    """
+    bench = Bench(faros("Delete", otherwise))
+    carried = carrying(DEPLOYMENT, "ledger", namespace="vault")
+    owner = bench.make(GTO, "deployment-ledger", namespace="mallory", finalizers=[PROTECT], spec=carried)
+    honest = bench.make(GTO, "deployment-web", finalizers=[PROTECT], spec=carrying(DEPLOYMENT, "web"))
+    web = bench.make(DEPLOYMENT, "web", honest)
+    victim = bench.make(DEPLOYMENT, "ledger", owner, namespace="vault")
+    claim_by_both(bench, owner, victim)
+    with Running(bench) as running:
+        bench.ask(owner)
+        bench.delete(owner)
+        bench.ask(honest)
+        running.until_gone(honest, web)
+    bench.settle()
+    assert bench.there(victim)
+    assert not bench.now(victim).meta.terminating
+
+
+# What only the dependent says
+
+
+def test_an_annotation_alone_makes_no_dependent():
+    """In the owner's own namespace, too: whoever may annotate a Secret, but not delete it, lets it say that it was
+    orphaned from an owner that is asked for; it went with that owner.
+    """
+    bench = Bench(databases("Delete", "Delete"))
+    owner = bench.make(DATABASE, "orders", finalizers=[PROTECT])
+    own, victim = bench.make(SECRET, "password", owner), bench.make(SECRET, "ledger")
+    claim_by_record(bench, owner, victim)
+    with Running(bench) as running:
+        bench.ask(owner)
+        running.until_gone(owner, own)
+    assert bench.there(victim)
+
+
+def test_a_record_copied_from_another_owner_names_nobody():
+    """An owner that was made from a template, or copied, carries another owner's record: it is bound to a UID."""
+    bench = Bench()
+    owner = bench.make(DATABASE, "orders", finalizers=[PROTECT])
+    victim = bench.make(SECRET, "ledger")
+    claim_by_record(bench, owner, victim)
+    bench.annotate(owner, {HELD_DEPENDENTS: f'{{"owner":"another","dependents":["{victim.meta.uid}"]}}'})
+    with Running(bench) as running:
+        bench.ask(owner)
+        running.until_gone(owner)
+    assert bench.there(victim)
+
+
+@pytest.mark.parametrize("writes", range(1, 7))
+def test_a_held_dependent_goes_when_its_hold_lifts_whichever_write_the_process_dies_after(writes):
+    """The honest neighbour: the owner remembers whom it orphaned under a hold before the reference goes, so that a
+    crash in between forgets nothing, and deletes nothing early.
+    """
+    bench = Bench()
+    owner = bench.make(DATABASE, "orders", finalizers=[PROTECT])
+    held = [bench.make(SECRET, name, owner, annotations=HELD) for name in ("password", "token")]
+    bench.ask(owner)
+    bench.delete(owner)
+    left, patch = [writes], bench.cluster.patch
+
+    def dying(*args, **options):
+        result = patch(*args, **options)
+        left[0] -= 1
+        if left[0] <= 0:
+            dead.set()
+            raise SystemExit  # the process is gone: nothing that it wanted to do next is done
+        return result
+
+    dead = threading.Event()
+    bench.cluster.patch = dying
+    with suppress(SystemExit):
+        run_once([bench.reconciler], now=NOW)
+    bench.cluster.patch = patch
+    assert dead.is_set() is (writes <= 3), "one record, and two references"
+    for each in held:
+        assert bench.there(each)
+        named = each.meta.uid in held_dependents(bench.now(owner).meta)
+        assert named or bench.now(each).meta.owners, "neither refers to the owner nor is remembered by it"
+
+    bench.restart()
+    with Running(bench) as running:
+        running.until(lambda: not any(bench.now(each).meta.owners for each in held))
+    assert set(held_dependents(bench.now(owner).meta)) == {each.meta.uid for each in held}
+    with Running(bench, now=TOMORROW) as running:
+        running.until_gone(owner, *held)
+
+
+def test_more_held_dependents_than_an_owner_can_remember_are_let_go_and_told():
+    """An annotation has an end. Whoever may make objects in the owner's namespace fills it up; what finds no room is
+    kept for good, and the owner is not stuck with it.
+    """
+    bench = Bench()
+    owner = bench.make(DATABASE, "orders", finalizers=[PROTECT])
+    held = [bench.make(SECRET, f"s{n:04}", owner, annotations=HELD) for n in range(HELD_DEPENDENTS_LIMIT + 20)]
+    bench.ask(owner)
+    bench.delete(owner)
+    beyond = held[HELD_DEPENDENTS_LIMIT:]
+    with Running(bench) as running:
+        running.until(lambda: not bench.store.dependents(owner.meta.uid))
+    assert len(held_dependents(bench.now(owner).meta)) == HELD_DEPENDENTS_LIMIT
+    assert {tuple(bench.told(each)) for each in beyond} == {("Orphaned",)}
+    with Running(bench, now=TOMORROW) as running:
+        running.until_gone(owner)
+    assert [bench.there(each) for each in held] == [False] * HELD_DEPENDENTS_LIMIT + [True] * len(beyond)
