@@ -74,3 +74,7 @@ class ExpiredError(ReprieveError):
 
 class UnknownError(ReprieveError):
     """An answer that nobody understands: never taken for gone, never for done."""
+
+
+class TooMuchError(UnknownError):
+    """An answer, a document or a list that goes on beyond what is read of one: nothing is concluded from its part."""

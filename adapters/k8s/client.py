@@ -17,17 +17,18 @@ from http import HTTPStatus
 from pathlib import Path
 from typing import Any
 
+from reprieve.adapters.budget import charge
 from reprieve.adapters.k8s.cluster import PAGE, KubernetesCluster
 from reprieve.adapters.k8s.errors import Answer, error_of, failure_of
 from reprieve.adapters.k8s.transport import Request
-from reprieve.core.errors import InvalidError, UnavailableError
+from reprieve.adapters.sizes import CHUNK, STATUS_BODY
+from reprieve.core.errors import InvalidError, ReprieveError, TooMuchError, UnavailableError
 
 __all__ = ["ClientTransport", "KubernetesCluster", "connect", "connect_to"]
 
 TIMEOUT = timedelta(seconds=30)
 _CONNECT = timedelta(seconds=5)
 _CONNECTIONS = 64  # kept open: workers, and one a watch
-_CHUNK = 1 << 16
 
 
 def connect(
@@ -91,7 +92,9 @@ class ClientTransport:
     def call(self, request: Request) -> Answer:
         """Make one call and read the whole answer; see the protocol."""
         try:
-            return _answer(self._send(request, self._timeout))
+            return _answer(request, self._send(request, self._timeout))
+        except ReprieveError:
+            raise
         except Exception as error:  # whatever the client, its plugins or its HTTP library raise ends here
             raise failure_of(request.ask, error) from error
 
@@ -99,7 +102,9 @@ class ClientTransport:
         """Make one call and yield its lines; see the protocol."""
         try:
             response = self._send(request, idle)
-            refusal = None if response.status == HTTPStatus.OK else _answer(response)
+            refusal = None if response.status == HTTPStatus.OK else _answer(request, response)
+        except ReprieveError:
+            raise
         except Exception as error:
             raise failure_of(request.ask, error) from error
         if refusal is not None:
@@ -154,7 +159,7 @@ class _Streams:
 
 
 def _chunks(request: Request, stream: Any) -> Iterator[bytes]:
-    chunks = stream.stream(_CHUNK, decode_content=True)
+    chunks = stream.stream(CHUNK, decode_content=True)
     while True:
         try:
             chunk = next(chunks, None)
@@ -166,18 +171,46 @@ def _chunks(request: Request, stream: Any) -> Iterator[bytes]:
 
 
 def _split(chunks: Iterator[bytes], request: Request) -> Iterator[bytes]:
-    """Cut a stream into its lines. Raises ``UnavailableError`` when it ends within one."""
-    rest = b""
+    """Cut a stream into its lines. Raises ``UnavailableError`` when it ends within one, ``TooMuchError``."""
+    parts: list[bytes] = []  # of the line that has not ended yet
+    size = 0
     for chunk in chunks:
-        *whole, rest = (rest + chunk).split(b"\n")
-        yield from (line for line in whole if line.strip())
-    if rest.strip():
+        first, *others = chunk.split(b"\n")
+        parts.append(first)
+        size += len(first)
+        if size > request.limit:
+            raise TooMuchError(f"{request.ask}: an event has more than {request.limit} bytes: nothing is concluded")
+        for other in others:
+            if (line := b"".join(parts)).strip():
+                yield line
+            parts, size = [other], len(other)
+    if b"".join(parts).strip():
         raise UnavailableError(f"{request.ask}: the stream ended within an event")
 
 
-def _answer(response: Any) -> Answer:
+def _answer(request: Request, response: Any) -> Answer:
     headers = {str(name).lower(): str(value) for name, value in response.headers.items()}
-    return Answer(response.status, headers, response.read() or b"")
+    return Answer(response.status, headers, _body(request, response))
+
+
+def _body(request: Request, response: Any) -> bytes:
+    """Read an answer's body: all of it, or of a refusal its start. Raises ``TooMuchError`` beyond the limit."""
+    refusal = response.status >= HTTPStatus.BAD_REQUEST
+    limit = STATUS_BODY if refusal else request.limit
+    stream, body = response.response, bytearray()
+    for chunk in stream.stream(CHUNK, decode_content=True):
+        charge(len(chunk), str(request.ask))
+        body += chunk
+        if len(body) > limit:
+            stream.close()  # what is left of it is nobody's business, and the connection carries no other call
+            if not refusal:
+                raise TooMuchError(
+                    f"{request.ask}: the answer has more than {limit} bytes, the most that is read of one: "
+                    "nothing is concluded from it"
+                )
+            break
+    stream.release_conn()
+    return bytes(body[:limit])
 
 
 def _home_file() -> str:

@@ -13,17 +13,29 @@ from datetime import timedelta
 from http import HTTPStatus
 from typing import Any, Final
 
+from attrs import evolve
+
+from reprieve.adapters.budget import Tally, account, size_of, weight_of
 from reprieve.adapters.k8s import wire
 from reprieve.adapters.k8s.discovery import Discovery
 from reprieve.adapters.k8s.errors import Answer, Ask, error_of, read_status
 from reprieve.adapters.k8s.transport import JSON, MERGE_PATCH, Request, Transport
-from reprieve.core.errors import ContainerMissingError, ExpiredError, InvalidError, ReprieveError, UnknownError
+from reprieve.adapters.sizes import ANSWER_PAGE, TOKEN
+from reprieve.core.errors import (
+    ContainerMissingError,
+    ExpiredError,
+    InvalidError,
+    ReprieveError,
+    TooMuchError,
+    UnknownError,
+)
 from reprieve.core.objects import ObjectKind, ObjectRef, Resource, mapping, text
 from reprieve.core.outcomes import Conflict, Done, Invalid, Outcome, Pending, Unknown, outcome_of
 from reprieve.core.ports import Bookmark, Listing, Propagation, Removed, Scope, Upserted, WatchEvent
 from reprieve.core.values import to_plain
 
 PAGE = 500
+FEWER = 8  # so many times fewer objects are asked for after a page that was too large
 _GRACE = timedelta(seconds=15)  # how much later than its time-out a watch may end before it counts as dead
 _PARTIAL = "application/json;as=PartialObjectMetadata;g=meta.k8s.io;v=v1,application/json"
 _PARTIALS = "application/json;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1,application/json"
@@ -83,8 +95,9 @@ class KubernetesCluster:
         served = self._discovery.find(ref.type)
         ask = served.ask("get", ref.namespace, ref.name)
         accept = _PARTIAL if metadata_only else JSON
-        answer = self._call(ref.type, Request(ask, "GET", served.item(ref), accept=accept))
-        return _same(ref, wire.read_resource(answer.body, ref.type, metadata_only=metadata_only))
+        with account():
+            answer = self._call(ref.type, Request(ask, "GET", served.item(ref), accept=accept))
+            return _same(ref, wire.read_resource(answer.body, ref.type, metadata_only=metadata_only))
 
     def list(
         self, kind: ObjectKind, *, namespace: str = "", selector: str = "", metadata_only: bool = False
@@ -93,7 +106,9 @@ class KubernetesCluster:
         query = (("labelSelector", selector),) if selector else ()
         accept = _PARTIALS if metadata_only else JSON
         served = self._discovery.find(kind)
-        base = Request(served.ask("list", namespace), "GET", served.collection(namespace), query, accept)
+        base = Request(
+            served.ask("list", namespace), "GET", served.collection(namespace), query, accept, limit=ANSWER_PAGE
+        )
         try:
             return self._pages(kind, base, limit=self._page, metadata_only=metadata_only)
         except ExpiredError:
@@ -120,7 +135,9 @@ class KubernetesCluster:
         accept = _PARTIAL if metadata_only else JSON
         request = Request(served.ask("watch", namespace), "GET", served.collection(namespace), query, accept)
         for line in self._lines(kind, request, idle=timedelta(seconds=seconds) + _GRACE):
-            yield _event(line, kind, request, metadata_only=metadata_only)
+            with account():
+                event = _event(line, kind, request, metadata_only=metadata_only)
+            yield event
 
     def create(self, manifest: Mapping[str, Any]) -> Resource:
         """Create an object; see the port. A kind that lives in namespaces needs ``metadata.namespace``."""
@@ -134,7 +151,8 @@ class KubernetesCluster:
                 f"cannot create {kind} {name!r}: it lives in a namespace, and metadata.namespace is empty"
             )
         request = Request(served.ask("create", namespace, name), "POST", served.collection(namespace), body=body)
-        return wire.read_resource(self._call(kind, request).body, kind)
+        with account():
+            return wire.read_resource(self._call(kind, request).body, kind)
 
     def patch(self, ref: ObjectRef, patch: Mapping[str, Any], *, resource_version: str = "") -> Resource:
         """Merge-patch the object of that name and UID; see the port. The preconditions travel in the patch itself."""
@@ -144,7 +162,8 @@ class KubernetesCluster:
         ask = served.ask("patch", ref.namespace, ref.name)
         body = _guarded(to_plain(patch), ref.uid, resource_version)
         request = Request(ask, "PATCH", served.item(ref), content_type=MERGE_PATCH, body=body)
-        return _same(ref, wire.read_resource(self._call(ref.type, request).body, ref.type))
+        with account():
+            return _same(ref, wire.read_resource(self._call(ref.type, request).body, ref.type))
 
     def delete(
         self, ref: ObjectRef, *, propagation: Propagation = Propagation.BACKGROUND, resource_version: str = ""
@@ -153,7 +172,8 @@ class KubernetesCluster:
         if not ref.uid:
             return Invalid(f"cannot delete {ref.type} {ref.key}: the reference carries no UID")
         try:
-            return _deleted(self._call(ref.type, self._deletion(ref, propagation, resource_version)), ref)
+            with account():
+                return _deleted(self._call(ref.type, self._deletion(ref, propagation, resource_version)), ref)
         except ReprieveError as error:
             return outcome_of(error)
 
@@ -169,18 +189,35 @@ class KubernetesCluster:
         return Request(served.ask("delete", ref.namespace, ref.name), "DELETE", served.item(ref), body=options)
 
     def _pages(self, kind: ObjectKind, base: Request, *, limit: int, metadata_only: bool) -> Listing:
+        """Read page after page. One that is too large is asked for again with fewer objects on it."""
         items: list[Resource] = []
         tokens: set[str] = set()
-        token = ""
-        while True:
-            page = wire.read_page(self._call(kind, _paged(base, limit, token)).body, kind, metadata_only=metadata_only)
-            items.extend(page.items)
-            token = page.token
-            if not token:
-                return Listing(items, page.resource_version)
-            if token in tokens:
-                raise UnknownError(f"{base.ask}: the server gives the same page for ever: nothing is concluded from it")
-            tokens.add(token)
+        token, tally = "", Tally(str(base.ask))
+        with account() as ours:
+            while True:
+                before = ours.held
+                try:
+                    answer = self._call(kind, _paged(base, limit, token))
+                    page = wire.read_page(answer.body, kind, metadata_only=metadata_only)
+                except TooMuchError:
+                    ours.settle(before)
+                    if limit <= 1:
+                        raise
+                    limit = max(1, limit // FEWER)
+                    continue
+                ours.settle(before)
+                tally.page(len(page.items))
+                tally.keep(sum(weight_of(each.meta) + size_of(each.body) for each in page.items))
+                items.extend(page.items)
+                token = page.token
+                if not token:
+                    return Listing(items, page.resource_version)
+                if token in tokens or len(token) > TOKEN:
+                    raise UnknownError(
+                        f"{base.ask}: the server gives the same page for ever, or no token that could be one: "
+                        "nothing is concluded from it"
+                    )
+                tokens.add(token)
 
     def _call(self, kind: ObjectKind, request: Request) -> Answer:
         answer = self._transport.call(request)
@@ -202,7 +239,7 @@ class KubernetesCluster:
 def _paged(base: Request, limit: int, token: str) -> Request:
     size = (("limit", str(limit)),) if limit else ()
     more = (("continue", token),) if token else ()
-    return Request(base.ask, base.method, base.path, (*base.query, *size, *more), base.accept)
+    return evolve(base, query=(*base.query, *size, *more))
 
 
 def _guarded(patch: dict[str, Any], uid: str, resource_version: str) -> dict[str, Any]:

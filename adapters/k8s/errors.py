@@ -18,8 +18,9 @@ from http import HTTPStatus
 from attrs import field, frozen
 
 from reprieve.adapters.k8s.library import msgspec
+from reprieve.adapters.sizes import MESSAGE
 from reprieve.core import errors
-from reprieve.core.values import as_set
+from reprieve.core.values import as_set, cut
 
 LONGEST_PAUSE = timedelta(hours=1)  # a longer one is no advice any more; it must not put work off for days
 _QUOTE_LIMIT = 500
@@ -158,9 +159,9 @@ def error_of(ask: Ask, answer: Answer) -> errors.ReprieveError:
     """Give the error that a refusal (or any answer that was not expected) means."""
     status = read_status(answer.body)
     subject = _subject(ask, status)
-    said = status.message if subject in TOLD else _quote(answer.body)
+    said = cut(status.message, limit=MESSAGE) if subject in TOLD else _quote(answer.body)
     rule = next((rule for rule in RULES if _fits(rule, answer.status, status, subject, said)), None)
-    reason = f" {status.reason}" if status.reason else ""
+    reason = f" {cut(status.reason, limit=_QUOTE_LIMIT)}" if status.reason else ""
     message = f"{ask}: {said or 'no message'} (HTTP {answer.status}{reason})"
     message += _CREDENTIALS if answer.status == HTTPStatus.UNAUTHORIZED else ""
     return _made(rule.error if rule else errors.UnknownError, message, pause=_pause(answer, status))
@@ -169,7 +170,7 @@ def error_of(ask: Ask, answer: Answer) -> errors.ReprieveError:
 def failure_of(ask: Ask, failure: BaseException) -> errors.ReprieveError:
     """Give the error that an exception of the client or of the connection means."""
     names = {cls.__name__ for cls in type(failure).__mro__}
-    said = _one_line(str(failure)) or type(failure).__name__
+    said = _one_line(cut(failure, limit=MESSAGE)) or type(failure).__name__
     for name, part, error, meaning in FAILURES:
         if name in names and part in said:
             return error(f"{ask}: {meaning}: {said}")

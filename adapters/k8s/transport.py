@@ -13,6 +13,7 @@ from typing import Any, Protocol
 from attrs import field, frozen
 
 from reprieve.adapters.k8s.errors import Answer, Ask
+from reprieve.adapters.sizes import OBJECT
 from reprieve.core.values import as_tuple
 
 JSON = "application/json"
@@ -21,7 +22,10 @@ MERGE_PATCH = "application/merge-patch+json"
 
 @frozen
 class Request:
-    """An HTTP request below the server's address; ``path`` is quoted already, ``body`` is plain JSON data or None."""
+    """An HTTP request below the server's address; ``path`` is quoted already, ``body`` is plain JSON data or None.
+
+    ``limit``: the most bytes that its answer, or one line of it, may have.
+    """
 
     ask: Ask
     method: str
@@ -30,13 +34,17 @@ class Request:
     accept: str = JSON
     content_type: str = JSON
     body: Mapping[str, Any] | None = None
+    limit: int = OBJECT
 
 
 class Transport(Protocol):
     """A connection to one API server."""
 
     def call(self, request: Request) -> Answer:
-        """Make one call, without retries, and read the whole answer. Raises what ``errors.failure_of`` gives."""
+        """Make one call, without retries, and read the whole answer. Raises what ``errors.failure_of`` gives.
+
+        ``TooMuchError`` for an answer beyond the request's limit; of a refusal only ``STATUS_BODY`` is read.
+        """
         ...
 
     def lines(self, request: Request, *, idle: timedelta) -> Iterator[bytes]:

@@ -14,6 +14,7 @@ from typing import Annotated, Any, Generic, TypeVar
 
 from attrs import frozen
 
+from reprieve.adapters.budget import charge_json
 from reprieve.adapters.k8s.library import msgspec
 from reprieve.core.errors import UnknownError
 from reprieve.core.objects import ObjectKind, ObjectMeta, OwnerReference, Resource, mapping, meta_from_json
@@ -127,7 +128,7 @@ class Page:
 
 def read_resource(body: bytes, kind: ObjectKind, *, metadata_only: bool = False) -> Resource:
     """Read one object of a kind. Raises ``UnknownError`` when the body is no object with a name."""
-    partial = _try(_PARTIAL, body) if metadata_only else None
+    partial = _try(_PARTIAL, body, kind) if metadata_only else None
     resource = _from_partial(kind, partial) if partial else _whole(kind, _decode(_OBJECT, body, kind))
     return _named(Resource(kind, resource.meta) if metadata_only else resource)
 
@@ -135,7 +136,7 @@ def read_resource(body: bytes, kind: ObjectKind, *, metadata_only: bool = False)
 def read_page(body: bytes, kind: ObjectKind, *, metadata_only: bool = False) -> Page:
     """Read one page of a list. Raises ``UnknownError`` when the body is no list with a resource version."""
     if metadata_only:
-        partials = _try(_PARTIALS, body)
+        partials = _try(_PARTIALS, body, kind)
         if partials is not None:
             return _page(partials, kind, _from_partial)
         # one odd object must not hide the others: read all of them the lenient way
@@ -183,7 +184,8 @@ def read_review(body: bytes) -> bool:
     return review.status.allowed
 
 
-def _try(decoder: Any, body: bytes) -> Any:
+def _try(decoder: Any, body: bytes, kind: ObjectKind) -> Any:
+    charge_json(body, f"an answer about {kind}")
     try:
         return decoder.decode(body)
     except _UNREADABLE:
@@ -246,6 +248,7 @@ def _named(resource: Resource) -> Resource:
 
 
 def _decode(decoder: Any, body: bytes, kind: ObjectKind | str) -> Any:
+    charge_json(body, f"an answer about {kind}")
     try:
         return decoder.decode(body)
     except _UNREADABLE as error:

@@ -4,7 +4,8 @@ Guarantee: a watch is resumed where it ended; when that is too far back, or what
 everything is listed again and compared, so that no change is missed, removals among them. What could not be read is
 never taken for removed. Trouble in a row is answered with growing pauses, also where a watch only ends at once: there
 is no busy loop. Handlers are called from one thread, and a handler that fails is reported and survived. Not
-guaranteed: that every state in between is seen, or that a handler which failed is called again for the same state.
+guaranteed: that bodies are kept (an object that went without an event is told by its metadata and the names in its
+spec), that every state in between is seen, or that a handler which failed is called again for the same state.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ from typing import assert_never
 from attrs import frozen
 
 from reprieve.core.errors import DeniedError, ReprieveError, ThrottledError, UnavailableError, UnknownError
-from reprieve.core.objects import ObjectKind, Resource
+from reprieve.core.objects import NAME_LIMIT, ObjectKind, Resource
 from reprieve.core.ports import Bookmark, Cluster, Removed, Upserted, WatchEvent
 
 HEALTHY = 1.0  # seconds: a watch that brought nothing and lasted less is no progress
@@ -101,12 +102,12 @@ class Reflector:
         return self._synced.wait(seconds)
 
     def get(self, namespace: str, name: str) -> Resource | None:
-        """The object as it was last seen; None when it was not there."""
+        """What is remembered of an object as it was last seen; None when it was not there."""
         with self._lock:
             return self._known.get((namespace, name))
 
     def items(self) -> tuple[Resource, ...]:
-        """All objects as they were last seen, in order of namespace and name."""
+        """What is remembered of all objects, in order of namespace and name."""
         with self._lock:
             return tuple(resource for _, resource in sorted(self._known.items(), key=lambda item: item[0]))
 
@@ -159,7 +160,7 @@ class Reflector:
         listing = self._cluster.list(subject.kind, namespace=subject.namespace, metadata_only=subject.metadata_only)
         found = {_slot(resource): resource for resource in listing.items}
         with self._lock:
-            before, self._known = self._known, found
+            before, self._known = self._known, {slot: _remembered(new) for slot, new in found.items()}
         self._version = listing.resource_version
         for slot, old in before.items():
             if slot not in found or found[slot].meta.uid != old.meta.uid:
@@ -202,7 +203,7 @@ class Reflector:
     def _upsert(self, new: Resource) -> None:
         with self._lock:
             old = self._known.get(_slot(new))
-            self._known[_slot(new)] = new
+            self._known[_slot(new)] = _remembered(new)
         if old is not None and old.meta.uid != new.meta.uid:
             self._tell(self._on_remove, old)
         if old is None or _differs(old, new):
@@ -237,6 +238,16 @@ def _asked_pause(trouble: ReprieveError | None) -> float:
 
 def _slot(resource: Resource) -> Slot:
     return (resource.meta.namespace, resource.meta.name)
+
+
+def _remembered(resource: Resource) -> Resource:
+    """What a removal has to tell of an object: its metadata, and whom its spec names. Bodies are not kept."""
+    names = {
+        key: value
+        for key, value in resource.section("spec").items()
+        if isinstance(value, str) and len(value) <= NAME_LIMIT
+    }
+    return Resource(resource.type, resource.meta, {"spec": names} if names else {})
 
 
 def _differs(old: Resource, new: Resource) -> bool:

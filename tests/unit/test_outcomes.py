@@ -62,6 +62,7 @@ MAPPED = [
     (errors.InvalidError("malformed"), Invalid("malformed")),
     (errors.ExpiredError("410"), Unknown("410")),
     (errors.UnknownError("?"), Unknown("?")),
+    (errors.TooMuchError("x"), Unknown("x")),
     (errors.ReprieveError("new"), Unknown("new")),
 ]
 
