@@ -14,13 +14,14 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable, Iterable, Sequence
+from contextlib import suppress
 from datetime import datetime, timedelta
 
 import structlog
 from attrs import evolve
 
-from reprieve.core.errors import ConflictError, ContainerMissingError, NotFoundError, ReprieveError
-from reprieve.core.objects import ObjectMeta, ObjectRef, OwnerReference, Resource
+from reprieve.core.errors import ConflictError, ContainerMissingError, DeniedError, NotFoundError, ReprieveError
+from reprieve.core.objects import ObjectKind, ObjectMeta, ObjectRef, OwnerReference, Resource
 from reprieve.core.outcomes import Conflict, Done, Outcome, Pending, Retryable, is_gone, message_of
 from reprieve.core.ports import Cluster, EventSink
 from reprieve.core.protection import (
@@ -106,6 +107,7 @@ class ProtectionReconciler:
     def _list_owners(self) -> tuple[list[Key], list[ProtectedKind]]:
         keys: list[Key] = []
         listed: list[ProtectedKind] = []
+        carrying: list[Resource] = []
         for kind in self.kinds.kinds:
             begun = self._moments.next()
             try:
@@ -118,8 +120,8 @@ class ProtectionReconciler:
                 self.owners.replace(kind.owner, found, begun=begun)
                 listed.append(kind)
                 keys += sorted(map(key_of, found))
-                if kind.carries:
-                    self.reader.carried.learn(found)
+                carrying += found if kind.carries else ()
+        self.reader.carried.learn(carrying)
         return keys, listed
 
     def _lost_keys(self, listed: Iterable[ProtectedKind]) -> list[Key]:
@@ -128,14 +130,24 @@ class ProtectionReconciler:
         for kind in listed:
             for dependents in self.reader.scanned(kind):
                 try:
-                    found = self.reader.lists.everything(dependents)
-                except ContainerMissingError:
-                    continue
+                    found = self._scan(dependents, kind)
                 except ReprieveError:
                     keys.add(Key(dependents))
                     continue
                 keys |= {key for each in found for key in self._dangling(each.meta, kind)}
         return sorted(keys)
+
+    def _scan(self, dependents: ObjectKind, kind: ProtectedKind) -> Sequence[Resource]:
+        """All of a kind that refers to owners. What only owners brought up, whoever may make some, fails quietly."""
+        try:
+            return self.reader.lists.everything(dependents)
+        except ContainerMissingError:
+            return ()
+        except DeniedError as fault:
+            if dependents in kind.dependents:
+                raise
+            self.reader.carried.deny(dependents, fault)
+            return ()
 
     def _dangling(self, dependent: ObjectMeta, kind: ProtectedKind) -> list[Key]:
         """The keys of owners of a kind that a dependent refers to and that are not known."""
@@ -155,7 +167,11 @@ class ProtectionReconciler:
 
     def watches(self) -> Sequence[Watch]:
         """Owners wake themselves; dependents wake the owners that they refer to, or were orphaned from."""
-        self._list_owners()  # so that the kinds that owners carry are known
+        _, listed = self._list_owners()
+        for kind in listed:
+            for dependents in self.reader.carried.of(kind.owner):
+                with suppress(ReprieveError):
+                    self._scan(dependents, kind)  # what may not be listed is not followed either
         scanned = [kind for each in self.kinds.kinds for kind in self.reader.scanned(each)]
         owners = [each.owner for each in self.kinds.kinds]
         return [Watch(kind, self._heard, metadata_only=True) for kind in dict.fromkeys((*owners, *scanned))]

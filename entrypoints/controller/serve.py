@@ -15,6 +15,7 @@ from datetime import datetime
 from functools import partial
 
 import structlog
+from attrs import frozen
 
 from reprieve.adapters.k8s.lease import LEASE, Elector, Terms, identity
 from reprieve.core.errors import ContainerMissingError, ExpiredError, ReprieveError
@@ -134,16 +135,29 @@ def _campaign(
 
 def _followers(world: World, stop: threading.Event) -> Callable[[Watch, Waker], Source]:
     def follow(watch: Watch, wake: Waker) -> Source:
-        return Reflector(
-            world.cluster,
-            Subject(watch.kind, watch.namespace, watch.metadata_only),
-            stop=stop,
-            on_upsert=lambda resource: wake(resource, removed=False),
-            on_remove=lambda resource: wake(resource, removed=True),
-            on_trouble=partial(_interrupted, watch.kind),
+        return _Follower(
+            Reflector(
+                world.cluster,
+                Subject(watch.kind, watch.namespace, watch.metadata_only),
+                stop=stop,
+                on_upsert=lambda resource: wake(resource, removed=False),
+                on_remove=lambda resource: wake(resource, removed=True),
+                on_trouble=partial(_interrupted, watch.kind),
+            )
         )
 
     return follow
+
+
+@frozen
+class _Follower:
+    """Follows a kind in the very thread that the runtime gives it and does not wait for: one a kind, no second."""
+
+    reflector: Reflector
+
+    def run(self) -> None:
+        """Follow until stopped; ends when the watch at hand does."""
+        self.reflector.follow()
 
 
 def _interrupted(kind: ObjectKind, error: ReprieveError) -> None:

@@ -8,8 +8,10 @@ from contextlib import suppress
 from datetime import timedelta
 
 import pytest
+import structlog
 
-from reprieve.adapters.local import MemoryObjectStores, MemorySnapshotStores
+from reprieve.adapters.local import MemoryObjectStores, MemorySnapshotStores, ServedKind
+from reprieve.adapters.local.kinds import guessed, known
 from reprieve.core.errors import DeniedError
 from reprieve.core.holds import HOLD, HOLD_UNTIL
 from reprieve.core.objects import ObjectKind
@@ -18,6 +20,7 @@ from reprieve.core.steps import ORPHANED_FROM
 from reprieve.entrypoints.configuration import BackupsOff, Configuration, ProtectionEntry
 from reprieve.entrypoints.controller import serve as serving
 from reprieve.entrypoints.controller.build import build_controllers
+from reprieve.entrypoints.controller.carried import CARRIED_LIMIT
 from reprieve.entrypoints.controller.runtime import run_once
 from reprieve.entrypoints.world import World
 from tests.unit.protected import (
@@ -298,3 +301,111 @@ def test_more_held_dependents_than_an_owner_can_remember_are_let_go_and_told():
     with Running(bench, now=TOMORROW) as running:
         running.until_gone(owner)
     assert [bench.there(each) for each in held] == [False] * HELD_DEPENDENTS_LIMIT + [True] * len(beyond)
+
+
+# Made-up kinds
+
+
+def served(*kinds):
+    return [known(kind) or guessed(kind, ()) for kind in kinds]
+
+
+HONEST = served(
+    GTO, DEPLOYMENT, SECRET, DATABASE, ObjectKind("v1", "PersistentVolumeClaim"), ObjectKind("v1", "Namespace")
+)
+
+
+def honest_and_lost(bench):
+    """A GitTrackObject with what it carries, and a Deployment whose GitTrackObject vanished."""
+    honest = bench.make(GTO, "deployment-web", finalizers=[PROTECT], spec=carrying(DEPLOYMENT, "web"))
+    web = bench.make(DEPLOYMENT, "web", honest)
+    vanished = bench.make(GTO, "deployment-mail", spec=carrying(DEPLOYMENT, "mail"))
+    mail = bench.make(DEPLOYMENT, "mail", vanished)
+    bench.delete(vanished)
+    return honest, web, mail
+
+
+def followers_of(bench, honest, web, mail):
+    """The followers of the controller, by name, once it has served its honest owners; it has few other threads."""
+    before = set(threading.enumerate())
+    with Running(bench) as running:
+        bench.ask(honest)
+        running.until_gone(honest, web)
+        running.until(lambda: bench.seen(mail) == "live, orphaned")
+        running.until(lambda: all(PROTECT in each.meta.finalizers for each in bench.cluster.list(GTO).items))
+        names = sorted(thread.name for thread in set(threading.enumerate()) - before)
+    followers = [name for name in names if name.startswith(("watch-", "follow-"))]
+    assert len(names) - len(followers) < 10
+    return followers
+
+
+def test_made_up_kinds_cost_no_thread_and_no_read():
+    """Whoever may make GitTrackObjects makes 1,500 that carry kinds which nobody serves: the controller followed each
+    of them with two threads (3,002), and asked for each again and again.
+    """
+    quiet = Bench(faros(), kinds=HONEST)
+    usual = followers_of(quiet, *honest_and_lost(quiet))
+
+    bench = Bench(faros(), kinds=HONEST)
+    for number in range(1_500):
+        kind = ObjectKind("mallory.example/v1", f"Madeup{number}")
+        bench.make(GTO, f"madeup{number}-x", namespace="mallory", spec=carrying(kind, "x", namespace="mallory"))
+    # And one whose name says Deployment, so that the honest ones' kind would be taken for its made-up one.
+    kind = ObjectKind("mallory.example/v1", "Deployment")
+    bench.make(GTO, "deployment-a", namespace="mallory", spec=carrying(kind, "a", namespace="mallory"))
+    whole, get = [], bench.cluster.get
+
+    def counting(ref, *, metadata_only=False):
+        whole.extend([ref] if ref.type == GTO and not metadata_only else [])
+        return get(ref, metadata_only=metadata_only)
+
+    bench.cluster.get = counting
+    with structlog.testing.capture_logs() as logs:
+        assert followers_of(bench, *honest_and_lost(bench)) == usual
+    assert {ref.namespace for ref in whole} == {"shop"}, "only what somebody asked for is read as a whole"
+    told = [each for each in logs if each["event"] == "owners are named after kinds that are not served"]
+    assert [each["count"] for each in told] == [1_500]
+
+
+def test_many_real_kinds_are_followed_up_to_a_bound_the_oldest_first():
+    """The same with kinds that are served: a cluster may have hundreds, and each would cost a thread and a list."""
+    made = [ServedKind("crowd.example/v1", f"Aa{number}", f"aa{number}s") for number in range(300)]
+    bench = Bench(faros(), kinds=[*HONEST, *made])
+    owners = honest_and_lost(bench)
+    bench.time = TOMORROW
+    for kind in made:
+        bench.make(GTO, f"{kind.kind.lower()}-x", namespace="mallory", finalizers=[PROTECT])
+    with structlog.testing.capture_logs() as logs:
+        names = followers_of(bench, *owners)
+    assert len(names) == CARRIED_LIMIT + 1, "and the kind of the owners themselves"
+    assert "watch-Deployment" in names
+    assert [each["limit"] for each in logs if each["event"] == "owners carry more kinds than are followed"] == [100]
+
+
+def test_a_kind_that_may_not_be_listed_is_told_once_and_left_out():
+    """The controller's account may list Deployments, and not Secrets. Mallory makes GitTrackObjects that carry Secrets:
+    a follower was refused for ever, and the search for lost owners with it.
+    """
+    bench = Bench(faros(), kinds=HONEST)
+    owners = honest_and_lost(bench)
+    for number in range(10):
+        spec = carrying(SECRET, f"s{number}", namespace="mallory")
+        bench.make(GTO, f"secret-s{number}", namespace="mallory", finalizers=[PROTECT], spec=spec)
+    asked, listed = [], bench.cluster.list
+
+    def refusing(kind, **options):
+        if kind == SECRET:
+            asked.append(kind)
+            raise DeniedError("secrets is forbidden")
+        return listed(kind, **options)
+
+    bench.cluster.list = refusing
+    with structlog.testing.capture_logs() as logs:
+        names = followers_of(bench, *owners)
+    assert "watch-Secret" not in names
+    assert "watch-Deployment" in names
+    assert len(asked) <= 2, "once, and once in the search for left-over finalizers at the start"
+    assert [each["kind"] for each in logs if each["event"] == "a kind that owners carry may not be listed"] == [
+        "v1/Secret"
+    ]
+    assert not [each for each in logs if each["event"] == "reconcile failed"]

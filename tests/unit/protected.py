@@ -106,9 +106,9 @@ def shield(*kinds):
 class Bench:
     """A cluster in memory with its collector, a reconciler over it, and short words to set up and look."""
 
-    def __init__(self, *entries, shielded=True):
-        self.entries = entries or (databases(),)
-        self.store = ClusterStore(now=lambda: NOW)
+    def __init__(self, *entries, shielded=True, kinds=None):
+        self.entries, self.time = entries or (databases(),), NOW
+        self.store = ClusterStore(now=lambda: self.time, kinds=kinds)
         self.collector = Collector(self.store)
         self.people = LocalCluster(self.store, collector=self.collector, user=PEOPLE)
         self.cluster = LocalCluster(self.store, collector=self.collector, user=US)
