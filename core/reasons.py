@@ -34,6 +34,7 @@ class Reason(enum.StrEnum):
     NO_ADAPTER = "NoAdapter"
     LIST_CORRUPT = "ListCorrupt"
     LIST_MISSING = "ListMissing"
+    KEY_INVALID = "KeyInvalid"
     METADATA_CORRUPT = "MetadataCorrupt"
     RECORD_VANISHED = "RecordVanished"
     NOT_THE_OWNER = "NotTheOwner"

@@ -110,7 +110,9 @@ class DeletionFacts:
     ``handlers`` are the providers whose native snapshots a configured adapter can delete (``aws``); a kind of data that
     ``plan`` has no step for is refused whatever they say. ``siblings`` are all other requests for the same backup,
     those that have ended among them. ``layout`` is where the dialect's files lie; ``without_provider`` is its own
-    message for native snapshots that no provider is configured for, where it has one.
+    message for native snapshots that no provider is configured for, where it has one. ``unnameable`` says of files of
+    the backup or its restores which of them cannot be named, and so could not be deleted; it is asked before the first
+    effect only.
     """
 
     request: DeletionRequest
@@ -123,6 +125,7 @@ class DeletionFacts:
     siblings: tuple[DeletionRequest, ...] = field(default=(), converter=as_tuple)
     layout: Layout = field(factory=Layout)
     without_provider: str = ""
+    unnameable: tuple[str, ...] = field(default=(), converter=as_tuple)
 
 
 @frozen
@@ -287,6 +290,7 @@ def admit(facts: DeletionFacts, inventory: Inventory, *, now: datetime) -> Admis
         lambda: _check_vanished(facts),
         lambda: _check_metadata(facts),
         lambda: _check_inventory(facts, inventory, now),
+        lambda: _check_keys(facts),
         lambda: _check_hold(facts, now),
         lambda: _check_restores(facts, now),
     )
@@ -584,6 +588,17 @@ def _lists_taken(facts: DeletionFacts) -> bool:
     """
     begun = [facts.request, *siblings_of_one_backup(facts)]
     return any(r.state.stage == BUCKET_STAGE for r in begun if r.phase is not RequestPhase.NEW)
+
+
+def _check_keys(facts: DeletionFacts) -> Refused | None:
+    """A file that cannot be deleted would stop the deletion after the snapshots went: it stops it before."""
+    if not facts.unnameable:
+        return None
+    return Refused(
+        Reason.KEY_INVALID,
+        f"files of the backup cannot be deleted: {joined(facts.unnameable, by='; ')}; nothing was deleted. Remove them "
+        "with the bucket's own tool, and ask again",
+    )
 
 
 def _check_hold(facts: DeletionFacts, now: datetime) -> Deferred | None:

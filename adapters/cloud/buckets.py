@@ -41,7 +41,7 @@ from reprieve.core.errors import (
     UnavailableError,
     UnknownError,
 )
-from reprieve.core.keys import check_directory, common_directory, full_key, join, start_of, strip
+from reprieve.core.keys import check_directory, check_key, common_directory, full_key, join, start_of, strip
 from reprieve.core.outcomes import ContainerMissing, Done, Outcome, Retryable, Unknown, outcome_of
 from reprieve.core.ports import FileInfo
 
@@ -185,7 +185,9 @@ class CloudObjectStore:
         cannot be named.
         """
         for meta in self._entries(join(self._prefix, check_directory(prefix))):
-            yield FileInfo(strip(self._prefix, meta["path"]), meta["size"], meta["last_modified"])
+            with self._naming():
+                key = strip(self._prefix, check_key(meta["path"], refused=self._backend.refused))
+            yield FileInfo(key, meta["size"], meta["last_modified"])
 
     def _entries(self, directory: str) -> Iterator[Mapping[str, Any]]:
         """The entries of a directory.
@@ -401,6 +403,14 @@ class CloudObjectStore:
         if not self._backend.exists():
             raise ContainerMissingError(f"{self.place}: there is no such bucket")
         return unwrapped(self._backend.single if single else self._backend.store)
+
+    @contextmanager
+    def _naming(self) -> Iterator[None]:
+        """Say of which place a key is that was found there and cannot be used."""
+        try:
+            yield
+        except InvalidError as error:
+            raise InvalidError(f"{self.place}: {error}") from error
 
     @contextmanager
     def _asking(self, doing: str) -> Iterator[None]:

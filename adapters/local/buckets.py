@@ -300,7 +300,9 @@ class _MemoryStore:
 
     def list(self, prefix: str) -> Iterator[FileInfo]:
         """List the keys under a prefix; see the port."""
-        found = self._below(self._start(prefix))
+        below = self._below(self._start(prefix))
+        # An empty object that ends in a slash is a console's marker of a folder, and no file, as in the clouds.
+        found = {full: data for full, data in below.items() if data or not full.endswith("/")}
         for full in self._checked(found):
             yield FileInfo(strip(self._prefix, full), len(found[full]), self._stores.modified(self._bucket, full))
 

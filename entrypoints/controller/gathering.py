@@ -29,6 +29,7 @@ from reprieve.core.backups import (
     Metadata,
     MetadataAbsent,
     MetadataCorrupt,
+    RequestPhase,
     Restore,
     SnapshotLocation,
     StorageLocation,
@@ -36,6 +37,7 @@ from reprieve.core.backups import (
 )
 from reprieve.core.errors import ContainerMissingError, DeniedError, InvalidError, NotFoundError, ReprieveError
 from reprieve.core.holds import hold_from_document
+from reprieve.core.keys import check_key
 from reprieve.core.objects import ObjectKind, ObjectRef, Resource, is_object_name, label_safe
 from reprieve.core.ports import Cluster, ObjectStore, ObjectStores
 from reprieve.core.requests import Absent, DeletionFacts, owns_directory
@@ -145,19 +147,37 @@ class BackupReader:
 
     def _with_contents(self, facts: DeletionFacts) -> Gathered:
         """Read restores and inventory too, where there is a record and a bucket to read them for."""
-        if isinstance(facts.directory, DirectoryUnreadable) or not isinstance(facts.backup, Backup):
+        backup, location = facts.backup, facts.location
+        if isinstance(facts.directory, DirectoryUnreadable) or not isinstance(backup, Backup):
             return Gathered(facts)
-        if not isinstance(facts.location, StorageLocation):
+        if not isinstance(location, StorageLocation):
             return Gathered(facts)
-        live = self.live([facts.backup.name])[facts.backup.name]
+        live = self.live([backup.name])[backup.name]
+        facts = evolve(facts, snapshot_locations=self.snapshot_locations(), restores=self.restores())
+        if not owns_directory(facts):  # the lists and the files of another one say nothing of it
+            return Gathered(facts, assemble(backup, {}, live))
         try:
-            inventory = self._of_directory(facts, facts.backup, facts.location, live)
-        except _BucketUnreadable as fault:
+            store = self.store(location)
+            inventory = self.inventory(backup, store, live)
+            return Gathered(evolve(facts, unnameable=self._unnameable(facts, backup, store)), inventory)
+        except ReprieveError as fault:
             return Gathered(evolve(facts, directory=DirectoryUnreadable(str(fault))))
-        locations, restores = self.snapshot_locations(), self.restores()
-        return Gathered(evolve(facts, snapshot_locations=locations, restores=restores), inventory)
 
     # The bucket
+
+    def _unnameable(self, facts: DeletionFacts, backup: Backup, store: ObjectStore) -> tuple[str, ...]:
+        """What cannot be named among the files that a deletion takes away, in each directory the first.
+
+        Not asked once the deletion has begun: its own steps tell by then. Raises core errors, but for such a name.
+        """
+        if facts.request.phase is RequestPhase.IN_PROGRESS:
+            return ()
+        layout = self.dialect.layout
+        own = sorted(restore.ref.name for restore in facts.restores if restore.backup == backup.name)
+        # Where restores' files lie in the backup's directory, its listing has them.
+        below = [layout.restore_prefix(backup.name, name) for name in own] if layout.restores else []
+        found = [unnameable_key(store, prefix) for prefix in (layout.directory(backup.name), *below)]
+        return tuple(filter(None, found))
 
     def directory(self, location: StorageLocation, backup: str) -> Directory | DirectoryUnreadable:
         """What the bucket says of a backup now: its metadata and its hold."""
@@ -182,15 +202,6 @@ class BackupReader:
             velero_files.read_hold(hold) if isinstance(hold, bytes) else _unread_hold(hold),
             velero_sync.hold_digest(hold) if isinstance(hold, bytes) else _unread_digest(hold),
         )
-
-    def _of_directory(self, facts: DeletionFacts, backup: Backup, location: StorageLocation, live: Live) -> Inventory:
-        """The inventory of a backup; the lists in a directory that is another one's say nothing of it."""
-        if not owns_directory(facts):
-            return assemble(backup, {}, live)
-        try:
-            return self.inventory(backup, self.store(location), live)
-        except ReprieveError as fault:
-            raise _BucketUnreadable(str(fault)) from fault
 
     def inventory(
         self, backup: Backup, store: ObjectStore, live: Live, *, keys: Collection[str] | None = None
@@ -263,10 +274,6 @@ _LIVE: tuple[tuple[ObjectKind, bool, str, Callable[[Resource], Iterable[Item]]],
 """The kinds whose objects name a backup's data by its label: whether in all namespaces, the rest of the selector."""
 
 
-class _BucketUnreadable(ReprieveError):
-    """The bucket failed while its lists were read."""
-
-
 @frozen
 class MissingFile:
     """No such file."""
@@ -287,6 +294,19 @@ def read_file(store: ObjectStore, key: str, *, limit: int) -> bytes | MissingFil
         return MissingFile()
     except InvalidError as fault:
         return OversizedFile(str(fault))
+
+
+def unnameable_key(store: ObjectStore, prefix: str) -> str:
+    """Why a file below a prefix can be neither read nor deleted: the first one's; empty when each can.
+
+    Raises core errors. A directory's marker is no file.
+    """
+    try:
+        for info in store.list(prefix):
+            check_key(info.key)
+    except InvalidError as fault:
+        return str(fault)
+    return ""
 
 
 def _unread_metadata(fault: MissingFile | OversizedFile) -> Metadata:

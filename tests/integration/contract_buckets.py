@@ -485,7 +485,7 @@ class RemoteContract:
         cloud.put("backups/a/file", b"")
         assert keys_of(cloud.open(), "backups/a/") == ["backups/a/file"]
 
-    @pytest.mark.parametrize("key", ["backups/a//b", "backups/a/../b"])
+    @pytest.mark.parametrize("key", ["backups/a//b", "backups/a/../b", "backups/a/x\ny", "backups/a/\x7f"])
     def test_a_key_that_cannot_be_named_stops_the_listing_of_its_directory(self, cloud, key):
         cloud.put(key)
         cloud.put("backups/c/1")

@@ -592,12 +592,15 @@ def test_a_restore_that_cannot_go_keeps_the_files_of_the_backup():
     assert {METADATA, LIST} <= scene.files()
 
 
-def failing(operation, start, fault):
-    """A bucket in which one operation on keys that start so fails."""
+def failing(operation, start, fault, *, after=0):
+    """A bucket in which one operation on keys that start so fails, but for the first times."""
+    left = [after]
 
     def fail(asked, _bucket, key):
         if asked == operation and key.startswith(start):
-            raise fault
+            left[0] -= 1
+            if left[0] < 0:
+                raise fault
 
     return fail
 
@@ -615,6 +618,8 @@ def test_not_found_of_anything_but_the_thing_itself_is_never_gone():
     """Whatever says "not found" before the delete was asked for, nothing is known of the files."""
     scene = Scene(ask("ask"))
     scene.fault = failing("list", "backups/nightly", NotFoundError("no such account"))
+    assert reasons(scene.delete()) == {"ask": Reason.LOCATION_UNAVAILABLE}
+    scene.fault = failing("list", "backups/nightly", NotFoundError("no such account"), after=1)
     report = scene.delete()
     assert outcomes(report)[-1] == ("DeleteFiles", "Invalid")
     assert (scene.request()[0], scene.names()) == ("Processed", {"nightly"})

@@ -296,6 +296,13 @@ REFUSED = [
         id="directory-of-another-backup-and-the-record-had-operations",
     ),
     pytest.param(
+        {"unnameable": ["bucket b: key 'backups/foo//x' cannot be used: it has two slashes in a row"]},
+        (a_snapshot(),),
+        "KeyInvalid",
+        "files of the backup cannot be deleted: bucket b: key 'backups/foo//x' cannot be used: it has",
+        id="a-file-that-cannot-be-named",
+    ),
+    pytest.param(
         {"directory": Directory(MetadataCorrupt("it is not JSON"))},
         (),
         "MetadataCorrupt",
