@@ -28,6 +28,7 @@ BACKUP_UID = "velero.io/backup-uid"
 STORAGE_LOCATION = "velero.io/storage-location"
 SCHEDULE_NAME = "velero.io/schedule-name"
 STATE = "reprieve.dev/state"
+DELETION = "reprieve.dev/deletion"
 EVEN_IN_PROGRESS = "reprieve.dev/even-in-progress"
 GC_FAILURE = "velero.io/gc-failure"
 SYNCED_AT = "reprieve.dev/synced-at"
@@ -51,6 +52,12 @@ UNFINISHED = frozenset(
     }
 )
 """Phases of a backup that is still at work (source: Velero's phase enum; ``FailedValidation``, ``Failed`` are ends)."""
+
+ENDED = frozenset({"Completed", "PartiallyFailed", "Failed", "FailedValidation"})
+"""Phases of a backup that has ended. Velero leaves a backup in one of them alone; in ``New`` it would run it again."""
+
+DELETING = "Deleting"
+"""The phase of a backup while its deletion is under way, and after one that took something away and failed."""
 
 RESTORE_UNFINISHED = frozenset(
     {
@@ -302,9 +309,15 @@ class DirectoryUnreadable:
 
 @frozen
 class RequestState:
-    """The content of the annotation ``reprieve.dev/state``. Every key but ``uid`` may be absent."""
+    """How far a deletion has come. Every key but ``uid`` (the Backup's) may be absent.
+
+    On the Backup, as ``reprieve.dev/deletion``, it decides; on a request, as ``reprieve.dev/state``, it is a report, as
+    whoever may create requests may write there. ``request`` is the UID of the request that works; a request that waits
+    carries the UID of the one that it ends with.
+    """
 
     uid: str = ""
+    request: str | None = None
     location: str | None = None
     bucket: str | None = None
     prefix: str | None = None
@@ -359,6 +372,7 @@ def request_for(backup: Backup, *, even_in_progress: bool = False) -> NewRequest
 
 _STATE_KEYS = {
     "uid": "uid",
+    "request": "request",
     "location": "location",
     "bucket": "bucket",
     "prefix": "prefix",
@@ -372,14 +386,15 @@ _STATE_KEYS = {
 }
 
 
-def read_state(annotations: Mapping[str, str]) -> RequestState:
-    """Read the state annotation. Anything malformed in it counts as absent, since hands can write it."""
+def read_state(annotations: Mapping[str, str], key: str = STATE) -> RequestState:
+    """Read a state annotation. Anything malformed in it counts as absent, since hands can write it."""
     try:
-        document = mapping(json.loads(annotations.get(STATE, "{}")))
+        document = mapping(json.loads(annotations.get(key, "{}")))
     except (ValueError, RecursionError):
         return RequestState()
     return RequestState(
         uid=text(document.get("uid")),
+        request=_text_or_none(document, "request"),
         location=_text_or_none(document, "location"),
         bucket=_text_or_none(document, "bucket"),
         prefix=_text_or_none(document, "prefix"),
@@ -403,7 +418,7 @@ def _count(raw: object) -> int:
 
 
 def write_state(state: RequestState) -> str:
-    """Write the state annotation: compact JSON, sorted keys, absent parts left out: equal states give equal bytes."""
+    """Write a state annotation: compact JSON, sorted keys, absent parts left out: equal states give equal bytes."""
     values = {key: getattr(state, attribute) for key, attribute in _STATE_KEYS.items()}
     present = {key: value for key, value in values.items() if value is not None and value != 0}
     shown = {key: format_instant(v) if isinstance(v, datetime) else v for key, v in present.items()}

@@ -18,6 +18,7 @@ from attrs import field, frozen
 from reprieve.core.backups import (
     BACKUP_NAME,
     BACKUP_UID,
+    DELETION,
     HOLD_MIRRORED,
     METADATA_MISSING,
     RETENTION_FAILURES,
@@ -84,7 +85,7 @@ def backup_record(
 
 
 _HOLD = frozenset({HOLD, HOLD_UNTIL})
-_BOOKKEEPING = frozenset({SYNCED_AT, SYNC_INCOMPLETE, HOLD_MIRRORED, METADATA_MISSING, RETENTION_FAILURES})
+_BOOKKEEPING = frozenset({DELETION, SYNCED_AT, SYNC_INCOMPLETE, HOLD_MIRRORED, METADATA_MISSING, RETENTION_FAILURES})
 
 
 def _is_schedule(reference: Mapping[str, Any], home: RecordHome) -> bool:

@@ -8,7 +8,8 @@
                                    └── settle ──> Next | Completed | Retry(at) | Failed
 
 Guarantee: the pointer outlives the thing it points at (a stage starts only when everything before it is confirmed
-gone); a request touches only the backup of its UID; the same facts in any order give the same answer. Not guaranteed:
+gone); a request touches only the backup of its UID; the same facts in any order give the same answer; what a request
+says of itself (its phase, its state) decides nothing: how far a deletion has come stands on the Backup. Not guaranteed:
 that facts stay true while a stage runs; that is why the hold is asked again before each stage, and why each effect
 carries its own precondition.
 """
@@ -16,7 +17,7 @@ carries its own precondition.
 from __future__ import annotations
 
 import hashlib
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable
 from datetime import datetime, timedelta
 from typing import assert_never
@@ -24,6 +25,9 @@ from typing import assert_never
 from attrs import evolve, field, frozen
 
 from reprieve.core.backups import (
+    DELETING,
+    DELETION,
+    ENDED,
     EVEN_IN_PROGRESS,
     RESTORE_UNFINISHED,
     UNFINISHED,
@@ -50,6 +54,7 @@ from reprieve.core.backups import (
     StorageLocation,
     Unlisted,
     Unnamed,
+    read_state,
 )
 from reprieve.core.durations import format_duration
 from reprieve.core.holds import HOLD_FILE, Free, Held, any_hold, hold_of
@@ -92,6 +97,7 @@ BACKOFF_FIRST = timedelta(seconds=30)
 BACKOFF_LAST = timedelta(minutes=15)
 DEFAULT_MAX_AGE = timedelta(hours=24)
 BUCKET_STAGE = "bucketFiles"
+RECORD_STAGE = "backup"
 NATIVE = "native snapshots"
 SHOWN_LIMIT = 80
 NAMED = 10
@@ -221,7 +227,7 @@ class Completed:
 
 @frozen
 class Retry:
-    """Come back at ``at``. ``errors`` go into the status now; ``state`` is what the annotation must say from now on."""
+    """Come back at ``at``. ``errors`` go into the status now; ``state`` is what the Backup must say from now on."""
 
     at: datetime
     errors: tuple[str, ...] = field(default=(), converter=as_tuple)
@@ -233,28 +239,101 @@ class Retry:
 class Failed:
     """The request ends ``Processed`` with what is left.
 
-    ``restore_phase`` is the phase to give back to the backup; None when something was destroyed, or may have been.
+    ``state`` is the request's last report. ``restore_phase`` is the phase to give back to the backup; None when
+    something was destroyed, or may have been: then ``left`` is what the Backup must say for whoever asks again.
     """
 
     errors: tuple[str, ...] = field(default=(), converter=as_tuple)
     state: RequestState = field(factory=RequestState)
     restore_phase: str | None = None
+    left: RequestState = field(factory=RequestState)
 
 
 Settlement = Next | Completed | Retry | Failed
 
 
-# Who works
+# Who works, and how far it has come
 
 
-def elect(requests: Iterable[DeletionRequest]) -> Working | Idle:
-    """Choose among the requests of one backup: the one ``InProgress`` works, else the oldest. The others wait."""
+def deletion_of(backup: Backup | Absent) -> RequestState:
+    """The deletion of a backup that is under way, as the record itself says it; an empty state where none is.
+
+    Only the note on a record in phase ``Deleting`` counts, and only where it names the record's own UID: a copy on
+    another backup, or one that came back from a bucket, is nothing. A phase to give back is that of an end, or the
+    empty one of a backup that nobody looked at: ``New`` would make Velero run the backup again.
+    """
+    if not isinstance(backup, Backup) or backup.phase != DELETING:
+        return RequestState()
+    state = read_state(backup.meta.annotations, DELETION)
+    if not state.uid or state.uid != backup.meta.uid:
+        return RequestState()
+    return evolve(state, previous_phase=_returnable(state.previous_phase))
+
+
+def _returnable(phase: str | None) -> str | None:
+    return phase if phase == "" or phase in ENDED else None
+
+
+def state_of(request: DeletionRequest, backup: Backup | Absent) -> RequestState:
+    """How far a request at work has come; an empty state for one that is not at work.
+
+    At work is the request that the Backup names, whatever a request says of itself. With the Backup gone there is
+    nothing left but what the request says: it may end itself by it, and nothing else.
+    """
+    match backup:
+        case Backup():
+            under_way = deletion_of(backup)
+            return under_way if _is_named(request, under_way) else RequestState()
+        case Absent():
+            return request.state if request.phase is RequestPhase.IN_PROGRESS else RequestState()
+        case _:
+            assert_never(backup)
+
+
+def _is_named(request: DeletionRequest, under_way: RequestState) -> bool:
+    return bool(under_way.request) and under_way.request == request.meta.uid
+
+
+def elect(requests: Iterable[DeletionRequest], backup: Backup | Absent) -> Working | Idle:
+    """Choose among the requests of one backup: the one that the Backup names works, else the oldest. The others wait.
+
+    With the Backup gone it is the first of those that have an answer of their own: see ``elect_all``.
+    """
+    return next(iter(elect_all(requests, backup)), Idle())
+
+
+def elect_all(requests: Iterable[DeletionRequest], backup: Backup | Absent) -> tuple[Working, ...]:
+    """All that have an answer to get now: one, while the Backup is there.
+
+    Once it is gone, each that says to be at work gets its own, so that none that was made up keeps others from theirs;
+    only those wait for it that were noted to end with it. The rest, of which none is ever put off, wait in one row.
+    """
     unfinished = sorted((r for r in requests if r.phase is not RequestPhase.PROCESSED), key=_seniority)
-    running = [r for r in unfinished if r.phase is RequestPhase.IN_PROGRESS]
-    if not unfinished:
-        return Idle()
-    worker = (running or unfinished)[0]
-    return Working(worker, [r for r in unfinished if r is not worker])
+    match backup:
+        case Backup():
+            under_way = deletion_of(backup)
+            worker = next((r for r in unfinished if _is_named(r, under_way)), next(iter(unfinished), None))
+            return (Working(worker, [r for r in unfinished if r is not worker]),) if worker else ()
+        case Absent():
+            leaders = {r.meta.uid for r in unfinished if _leads(r)}
+            led: defaultdict[str, list[DeletionRequest]] = defaultdict(list)
+            at_work: list[DeletionRequest] = []
+            row: list[DeletionRequest] = []
+            for request in unfinished:
+                named = request.state.request or ""
+                if not _leads(request) and named in leaders:
+                    led[named].append(request)
+                else:
+                    (at_work if request.phase is RequestPhase.IN_PROGRESS else row).append(request)
+            alone = [Working(request, led[request.meta.uid] if _leads(request) else ()) for request in at_work]
+            return (*alone, *([Working(row[0], row[1:])] if row else []))
+        case _:
+            assert_never(backup)
+
+
+def _leads(request: DeletionRequest) -> bool:
+    """Whether a request says that it is at work itself, so that others may end with it once the record is gone."""
+    return request.phase is RequestPhase.IN_PROGRESS and request.state.request == request.meta.uid
 
 
 def _seniority(request: DeletionRequest) -> tuple[bool, float, str]:
@@ -299,15 +378,15 @@ def admit(facts: DeletionFacts, inventory: Inventory, *, now: datetime) -> Admis
 
 
 def _admitted(facts: DeletionFacts) -> Admitted:
-    if _resumed(facts.request):
+    if _resumed(facts):
         return Admitted(Reason.RESUMED, f"deletion of backup {facts.request.backup} goes on where it stopped")
     return Admitted(
         Reason.ADMITTED, f"backup {facts.request.backup} is deleted because {facts.request.meta.name} asked for it"
     )
 
 
-def _resumed(request: DeletionRequest) -> bool:
-    return request.phase is RequestPhase.IN_PROGRESS
+def _resumed(facts: DeletionFacts) -> bool:
+    return bool(state_of(facts.request, facts.backup).uid)
 
 
 def _check_name(request: DeletionRequest) -> Refused | None:
@@ -332,7 +411,7 @@ def _shown(name: str) -> str:
 def _check_record(facts: DeletionFacts) -> Refused | None:
     match facts.backup:
         case Absent():
-            return None if _resumed(facts.request) and facts.request.state.location else _not_found()
+            return None if _resumed(facts) and facts.request.state.location else _not_found()
         case Backup() as backup:
             return _check_identity(facts.request, backup) or _check_phase(facts.request, backup)
         case _:
@@ -344,7 +423,7 @@ def _not_found() -> Refused:
 
 
 def _check_identity(request: DeletionRequest, backup: Backup) -> Refused | None:
-    # A label that was rewritten while the deletion ran does not turn it to another backup: label and state must agree.
+    # A label that was rewritten while the deletion ran does not turn it to another backup: label and report must agree.
     others = sorted({request.bound_uid, request.state.uid} - {"", backup.meta.uid})
     if others:
         return Refused(
@@ -371,7 +450,7 @@ def _check_location(facts: DeletionFacts) -> Refused | None:
             name = location_name(facts) or "(none named)"
             return Refused(Reason.LOCATION_NOT_FOUND, f"backup storage location {name} not found")
         case StorageLocation() as location:
-            return _check_place(facts.request, location) or _check_writable(location)
+            return _check_place(facts, location) or _check_writable(location)
         case _:
             assert_never(facts.location)
 
@@ -381,8 +460,9 @@ def location_name(facts: DeletionFacts) -> str:
     return facts.backup.storage_location if isinstance(facts.backup, Backup) else facts.request.state.location or ""
 
 
-def _check_place(request: DeletionRequest, location: StorageLocation) -> Refused | None:
-    state = request.state
+def _check_place(facts: DeletionFacts, location: StorageLocation) -> Refused | None:
+    absent = isinstance(facts.backup, Absent)
+    state = facts.request.state if absent else deletion_of(facts.backup)
     began = (state.location, state.bucket, state.prefix)
     if None in began or began == (location.name, location.bucket, location.prefix):
         return None
@@ -584,10 +664,9 @@ def _check_lists(facts: DeletionFacts, backup: Backup, inventory: Inventory) -> 
 def _lists_taken(facts: DeletionFacts) -> bool:
     """Whether a deletion of this backup has begun with its files: by then what the lists name was confirmed gone.
 
-    An earlier request that failed among the files tells it as well; else nobody could ever ask again for the rest.
+    Whichever request began it: one that failed among the files leaves the rest to whoever asks again.
     """
-    begun = [facts.request, *siblings_of_one_backup(facts)]
-    return any(r.state.stage == BUCKET_STAGE for r in begun if r.phase is not RequestPhase.NEW)
+    return deletion_of(facts.backup).stage == BUCKET_STAGE
 
 
 def _check_keys(facts: DeletionFacts) -> Refused | None:
@@ -651,7 +730,7 @@ def plan(facts: DeletionFacts, inventory: Inventory) -> DeletionPlan:
 
 
 def _record_stage(facts: DeletionFacts) -> list[Stage]:
-    return [Stage("backup", [DeleteObject(facts.backup.ref)])] if isinstance(facts.backup, Backup) else []
+    return [Stage(RECORD_STAGE, [DeleteObject(facts.backup.ref)])] if isinstance(facts.backup, Backup) else []
 
 
 def _data_stages(facts: DeletionFacts, inventory: Inventory) -> list[Stage]:
@@ -712,29 +791,56 @@ def _request_stages(facts: DeletionFacts) -> list[Stage]:
 
 
 def siblings_of_one_backup(facts: DeletionFacts) -> tuple[DeletionRequest, ...]:
-    """The other requests that are bound to the same UID, by name: they end with this one, Completed or Failed."""
-    uid = facts.backup.meta.uid if isinstance(facts.backup, Backup) else facts.request.bound_uid
-    bound = (r for r in facts.siblings if uid and r.bound_uid == uid)
-    return tuple(sorted(bound, key=lambda r: r.ref))
+    """The other requests that are bound to the same UID, by name: they end with this one, Completed or Failed.
+
+    Once the record is gone only those that were noted before it went, each on itself: see ``unnoted_siblings``.
+    """
+    if isinstance(facts.backup, Backup):
+        ending = [r for r in facts.siblings if facts.backup.meta.uid and r.bound_uid == facts.backup.meta.uid]
+    else:
+        uid = facts.request.bound_uid
+        worker = facts.request.meta.uid if _leads(facts.request) else None
+        ending = [r for r in facts.siblings if uid and r.bound_uid == uid and worker and r.state.request == worker]
+    return tuple(sorted(ending, key=lambda r: r.ref))
+
+
+def unnoted_siblings(facts: DeletionFacts) -> tuple[tuple[DeletionRequest, RequestState], ...]:
+    """The requests that end with this one and do not say so yet, with the report that says it.
+
+    To be written before the record goes. After that nothing but the requests themselves can tell a deletion that was
+    cut off before its last call from a request that somebody made up: that one ends itself alone.
+    """
+    worker = facts.request.meta.uid
+    ending = [r for r in siblings_of_one_backup(facts) if r.state.request != worker]
+    return tuple((r, _noted(r, worker)) for r in ending)
+
+
+def _noted(request: DeletionRequest, worker: str) -> RequestState:
+    ended = request.phase is RequestPhase.PROCESSED
+    return evolve(request.state, request=worker) if ended else RequestState(uid=request.bound_uid, request=worker)
 
 
 # Settling a stage
 
 
 def begin(facts: DeletionFacts, *, now: datetime) -> RequestState:
-    """The state to write in the patch that makes a request ``InProgress``: whom it deletes, where, and the old phase.
+    """The state that a pass begins with: written on the Backup in the patch that makes it ``Deleting``.
 
-    A resumed request keeps its state, and learns where it works if it did not know. What hands wrote into the state of
-    a request that is not at work counts for nothing.
+    Whom it deletes, where, for which request, and the old phase of the record. A deletion that is under way keeps its
+    state; one whose request ended or was taken away is taken over by the next, whose attempts are counted anew.
     """
-    state = facts.request.state
-    if _resumed(facts.request) and state.uid:
-        return _at_work_again(state if state.location is not None else _placed(state, facts), now)
-    uid = facts.backup.meta.uid if isinstance(facts.backup, Backup) else facts.request.bound_uid
-    fresh = _placed(RequestState(uid=uid, first_attempt=now), facts)
-    if _lists_taken(facts):
-        return evolve(fresh, stage=BUCKET_STAGE)
-    return evolve(fresh, previous_phase=facts.backup.phase if isinstance(facts.backup, Backup) else None)
+    worker = facts.request.meta.uid
+    if isinstance(facts.backup, Absent):
+        known = state_of(facts.request, facts.backup)
+        return _at_work_again(known if known.location is not None else _placed(known, facts), now)
+    known = deletion_of(facts.backup)
+    if not known.uid:
+        phase = _returnable(facts.backup.phase)
+        fresh = RequestState(facts.backup.meta.uid, request=worker, previous_phase=phase, first_attempt=now)
+        return _placed(fresh, facts)
+    if known.request != worker:
+        known = evolve(known, request=worker, attempts=0, first_attempt=now, next_attempt=None, reason=None)
+    return _at_work_again(known if known.location is not None else _placed(known, facts), now)
 
 
 def _placed(state: RequestState, facts: DeletionFacts) -> RequestState:
@@ -775,14 +881,15 @@ def postpone(state: RequestState, deferred: Deferred) -> RequestState:
     return evolve(state, reason=deferred.reason.value, next_attempt=None, previous_phase=phase)
 
 
-def phase_after_refusal(request: DeletionRequest) -> str | None:
+def phase_after_refusal(facts: DeletionFacts) -> str | None:
     """The phase to give back to a backup whose deletion is refused; None when it must stay as it is.
 
     Between two passes the state tells whether anything was destroyed. A pass that was cut off in the middle tells
     nothing, and then the phase stays ``Deleting``: a backup that may not be whole must not look whole.
     """
-    paused = request.state.reason in {Reason.RETRYING.value, *_PAUSES}
-    return request.state.previous_phase if _resumed(request) and paused else None
+    state = state_of(facts.request, facts.backup)
+    paused = state.reason in {Reason.RETRYING.value, *_PAUSES}
+    return state.previous_phase if isinstance(facts.backup, Backup) and paused else None
 
 
 def settle(facts: DeletionFacts, outcomes: StageOutcomes, *, now: datetime, limits: DeletionLimits) -> Settlement:
@@ -790,11 +897,12 @@ def settle(facts: DeletionFacts, outcomes: StageOutcomes, *, now: datetime, limi
 
     Final outcomes (Denied, Invalid, ContainerMissing) end the request once every step of the stage had its turn.
     Retried are Retryable, Conflict, InUse and Unknown, each counted as one attempt a pass. Pending and Locked are
-    waited for and not counted. A stage that was stopped half way is taken up again at once. The request in
-    ``facts`` carries the state that was last written.
+    waited for and not counted. A stage that was stopped half way is taken up again at once. The Backup in ``facts``
+    carries the state that was last written; once it is gone, the request does.
     """
     results = _all_results(outcomes)
-    state = _mark_destroyed(facts.request.state, outcomes)
+    known = state_of(facts.request, facts.backup)
+    state = _mark_destroyed(known, outcomes)
     kind = max((_kind(result.outcome) for result in results), default=_GONE)
     if _untried(outcomes):
         return _wait(state, results, now)
@@ -802,7 +910,7 @@ def settle(facts: DeletionFacts, outcomes: StageOutcomes, *, now: datetime, limi
         following = outcomes.plan.after(outcomes.stage)
         return Next(following[0]) if following else Completed()
     if kind == _FINAL:
-        return _fail(state, _errors(results), now)
+        return _fail(state, known, _errors(results), now)
     if kind == _COUNTED:
         return _retry(facts, state, results, now, limits)
     return _wait(state, results, now)
@@ -860,9 +968,11 @@ def _errors(results: list[StepResult], *, last: str = "") -> tuple[str, ...]:
     return bounded(told, last=last)
 
 
-def _fail(state: RequestState, errors: tuple[str, ...], now: datetime) -> Failed:
+def _fail(state: RequestState, known: RequestState, errors: tuple[str, ...], now: datetime) -> Failed:
     ended = evolve(state, finished_at=now, next_attempt=None, reason=Reason.FAILED.value)
-    return Failed(errors, ended, state.previous_phase)
+    # Not the attempts: killed before the request says that it failed, the last attempt is made again, and fails again.
+    left = evolve(known, previous_phase=state.previous_phase, stage=state.stage)
+    return Failed(errors, ended, state.previous_phase, left)
 
 
 def _retry(
@@ -875,7 +985,8 @@ def _retry(
     counted = evolve(state, attempts=attempts, first_attempt=first)
     at = later(now, _pause(facts.request.meta.uid, attempts, results))
     if attempts >= limits.attempts or at - first > limits.deadline:
-        return _fail(counted, _errors(results, last=_gave_up(attempts, first, limits)), now)
+        known = state_of(facts.request, facts.backup)
+        return _fail(counted, known, _errors(results, last=_gave_up(attempts, first, limits)), now)
     return Retry(at, _errors(results), evolve(counted, next_attempt=at, reason=Reason.RETRYING.value), Reason.RETRYING)
 
 

@@ -16,6 +16,8 @@ from uuid import NAMESPACE_URL, uuid5
 
 from attrs import field, frozen
 
+from reprieve.core.backups import DELETION, STATE, RequestState, write_state
+from reprieve.core.holds import HOLD
 from reprieve.core.values import format_instant
 
 NAMESPACE = "velero"
@@ -29,7 +31,8 @@ class Story:
     """One backup of the sample: what it has, who asked for its deletion, and what is to be seen.
 
     ``snapshots`` are ids by snapshot location; ``gone`` are recorded but not there; ``fails`` gives an id its trouble.
-    ``asked`` is the name of the request, empty when nobody asked.
+    ``asked`` is the name of the request, empty when nobody asked; ``deletion`` is what the Backup says of one that was
+    begun.
     """
 
     backup: str
@@ -43,7 +46,7 @@ class Story:
     hold: str = ""
     restore: str = ""
     lists: Mapping[str, bytes] = field(factory=dict)
-    request: Mapping[str, Any] = field(factory=dict)
+    deletion: str = ""
     request_uid: str = ""
     record: bool = True
 
@@ -74,12 +77,12 @@ def stories(now: datetime) -> tuple[Story, ...]:
         ),
         Story(
             "shop-resumed",
-            "the controller died half-way; the request is found InProgress and goes on",
+            "the controller died half-way; the Backup says for which request it was at work, and it goes on",
             asked="shop-resumed-h8wlt",
             snapshots={"aws-eu": ("snap-rs1", "snap-rs2")},
             gone=("snap-rs1",),
             phase="Deleting",
-            request=_in_progress("shop-resumed", now),
+            deletion=_deletion("shop-resumed", "shop-resumed-h8wlt", now),
         ),
         Story(
             "shop-golden-image",
@@ -140,11 +143,22 @@ def stories(now: datetime) -> tuple[Story, ...]:
     )
 
 
-def _in_progress(backup: str, now: datetime) -> dict[str, Any]:
-    began = format_instant(now - timedelta(minutes=3))
-    state = {"uid": uid(backup), "location": EU, "bucket": BUCKETS[EU][0], "prefix": "", "firstAttempt": began}
-    annotation = json.dumps({**state, "previousPhase": "Completed"}, sort_keys=True)
-    return {"metadata": {"annotations": {"reprieve.dev/state": annotation}}, "status": {"phase": "InProgress"}}
+def _deletion(backup: str, asked: str, now: datetime) -> str:
+    """The note of a deletion that was begun three minutes ago."""
+    bucket, prefix = BUCKETS[EU]
+    worker = uid(f"DeleteBackupRequest/{asked}")
+    began = now - timedelta(minutes=3)
+    return write_state(
+        RequestState(
+            uid(backup),
+            request=worker,
+            location=EU,
+            bucket=bucket,
+            prefix=prefix,
+            previous_phase="Completed",
+            first_attempt=began,
+        )
+    )
 
 
 def _csi_content(name: str) -> dict[str, Any]:
@@ -217,7 +231,8 @@ def _record(story: Story, made: datetime) -> dict[str, Any]:
         "volumeSnapshotsCompleted": count + garbled,
         "csiVolumeSnapshotsCompleted": csi,
     }
-    annotations = {"annotations": {"reprieve.dev/hold": story.hold}} if story.hold else {}
+    notes = {HOLD: story.hold, DELETION: story.deletion}
+    annotations = {"annotations": {key: note for key, note in notes.items() if note}}
     labels = {"labels": {"velero.io/storage-location": story.location}}
     spec = {"storageLocation": story.location, "volumeSnapshotLocations": sorted(story.snapshots)}
     return _object("Backup", story.backup, at=made, metadata={**labels, **annotations}, spec=spec, status=status)
@@ -226,9 +241,9 @@ def _record(story: Story, made: datetime) -> dict[str, Any]:
 def _request(story: Story, made: datetime) -> dict[str, Any]:
     labels = {"velero.io/backup-name": story.backup, "velero.io/backup-uid": story.request_uid or uid(story.backup)}
     labels = labels if story.record else {}
-    metadata = {"labels": labels, **story.request.get("metadata", {})}
+    metadata = {"labels": labels, **({"annotations": {STATE: story.deletion}} if story.deletion else {})}
     asked = made + timedelta(days=10)
-    status = {"status": story.request["status"]} if "status" in story.request else {}
+    status = {"status": {"phase": "InProgress"}} if story.deletion else {}
     return _object(
         "DeleteBackupRequest", story.asked, at=asked, metadata=metadata, spec={"backupName": story.backup}, **status
     )

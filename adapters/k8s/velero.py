@@ -13,6 +13,8 @@ from typing import Any
 from reprieve.core.backups import (
     BACKUP_NAME,
     BACKUP_UID,
+    DELETING,
+    DELETION,
     STATE,
     Backup,
     CsiContent,
@@ -215,16 +217,29 @@ def processed_patch(state: RequestState, errors: tuple[str, ...]) -> dict[str, A
     return _status_patch(state, RequestPhase.PROCESSED, errors)
 
 
+def report_patch(state: RequestState) -> dict[str, Any]:
+    """The patch of a request that notes a report, and nothing else."""
+    return {"metadata": {"annotations": {STATE: write_state(state)}}}
+
+
 def _status_patch(state: RequestState, phase: RequestPhase, errors: tuple[str, ...] | None) -> dict[str, Any]:
     status: dict[str, Any] = {"phase": phase.value}
     if errors is not None:
         status["errors"] = list(bounded(errors))
-    return {"metadata": {"annotations": {STATE: write_state(state)}}, "status": status}
+    return {**report_patch(state), "status": status}
 
 
-def phase_patch(phase: str) -> dict[str, Any]:
-    """The patch that sets a backup's phase, and touches nothing else."""
-    return {"status": {"phase": phase}}
+def deletion_patch(state: RequestState) -> dict[str, Any]:
+    """The patch of a backup whose deletion is under way: its phase, and how far the deletion has come, in one."""
+    return {"metadata": {"annotations": {DELETION: write_state(state)}}, "status": {"phase": DELETING}}
+
+
+def undeleted_patch(phase: str) -> dict[str, Any]:
+    """The patch of a backup of which nothing was taken away: its phase of before, in one with the end of our note.
+
+    An empty phase is no value that the CRD takes; the field goes.
+    """
+    return {"metadata": {"annotations": {DELETION: None}}, "status": {"phase": phase or None}}
 
 
 def _items(data: object) -> list[Any]:

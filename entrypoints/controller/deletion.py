@@ -4,6 +4,8 @@ gather -> decide -> apply -> record. The key is the backup (namespace, name), ne
 and resource version, every delete the UID, so that a second controller or a hand in between leads to a conflict and
 another read.
 
+How far a deletion has come is written on the Backup, which decides, and then on the request, which reports.
+
 Guarantee: killed after any effect, the next reconcile ends in the same state; a reconcile that has nothing to do
 writes nothing. Not guaranteed: that one reconcile ends the deletion; waiting means coming back, never a blocked
 worker.
@@ -11,7 +13,9 @@ worker.
 
 from __future__ import annotations
 
+import contextlib
 import threading
+from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import datetime, timedelta
 from typing import Any, assert_never
@@ -33,21 +37,22 @@ from reprieve.core.backups import (
     StorageLocation,
 )
 from reprieve.core.durations import format_duration
-from reprieve.core.errors import ConflictError, NotFoundError
-from reprieve.core.objects import Resource, is_object_name, label_safe
+from reprieve.core.errors import ConflictError, NotFoundError, ReprieveError
+from reprieve.core.objects import ObjectRef, Resource, label_safe
 from reprieve.core.outcomes import Pending, is_gone, message_of
 from reprieve.core.ports import Cluster, EventKind, EventSink
 from reprieve.core.reasons import Reason, Verdict
 from reprieve.core.requests import (
+    BACKOFF_LAST,
     BUCKET_STAGE,
     LOOK_AGAIN,
+    RECORD_STAGE,
     Absent,
     Admitted,
     Completed,
     Deferred,
     DeletionPlan,
     Failed,
-    Idle,
     Next,
     Refused,
     Retry,
@@ -58,7 +63,8 @@ from reprieve.core.requests import (
     admit,
     begin,
     bind,
-    elect,
+    deletion_of,
+    elect_all,
     expired,
     expires_from,
     hold_stop,
@@ -67,8 +73,10 @@ from reprieve.core.requests import (
     postpone,
     settle,
     siblings_of_one_backup,
+    state_of,
+    unnoted_siblings,
 )
-from reprieve.core.steps import EndRequest, Step, StepResult, describe
+from reprieve.core.steps import DeleteObject, EndRequest, Step, StepResult, describe
 from reprieve.core.values import bounded, format_instant, joined, later
 from reprieve.entrypoints.configuration import DeletionSettings
 from reprieve.entrypoints.controller.decisions import Decision, Result, Standing
@@ -78,6 +86,7 @@ from reprieve.entrypoints.controller.index import Key, RequestIndex
 from reprieve.entrypoints.controller.runtime import Watch
 
 NAME = "deletion"
+TRIES = 3
 log = structlog.get_logger()
 
 
@@ -93,6 +102,17 @@ class _Run:
     @property
     def backup(self) -> Backup | Absent:
         return self.gathered.facts.backup
+
+    @property
+    def state(self) -> RequestState:
+        """How far the deletion has come, as it was last read or written."""
+        return state_of(self.request, self.backup)
+
+    def with_backup(self, backup: Backup | Absent) -> _Run:
+        return evolve(self, gathered=evolve(self.gathered, facts=evolve(self.gathered.facts, backup=backup)))
+
+    def with_siblings(self, siblings: Iterable[DeletionRequest]) -> _Run:
+        return evolve(self, gathered=evolve(self.gathered, facts=evolve(self.gathered.facts, siblings=siblings)))
 
 
 @frozen
@@ -151,13 +171,34 @@ class DeletionReconciler:
         """Take one backup's requests as far as they go. Raises core errors."""
         requests = self.requests.of(key)
         gone = self._expire(requests, now=now, apply=apply)
-        alive = [request for request in requests if request.ref not in {d.ref for d in gone.decisions}]
-        match elect(alive):
-            case Idle():
-                return _join(gone, Result(again=self._next_expiry(alive)))
-            case Working(request, waiting):
-                others = [each for each in alive if each is not request]
-                return _join(gone, self._work(request, waiting, others, now=now, apply=apply))
+        expiring = {decision.ref for decision in gone.decisions}
+        alive = [request for request in requests if request.ref not in expiring]
+        if all(request.phase is RequestPhase.PROCESSED for request in alive):
+            return _join(gone, Result(again=self._next_expiry(alive)))
+        return self._answer(alive, self.reader.named(key[1]), gone, now=now, apply=apply)
+
+    def _answer(
+        self, alive: Sequence[DeletionRequest], backup: Backup | Absent, told: Result, *, now: datetime, apply: bool
+    ) -> Result:
+        """Work on the one that works for its backup; where the backup is gone, on each that has its own answer.
+
+        One that cannot be answered does not keep the others from theirs. Raises its core error then.
+        """
+        fault = None
+        noted: defaultdict[str | None, list[DeletionRequest]] = defaultdict(list)
+        for each in alive:
+            noted[each.state.request].append(each)
+        for working in elect_all(alive, backup):
+            worker = working.request
+            others = alive if isinstance(backup, Backup) else noted[worker.meta.uid]
+            siblings = [each for each in others if each is not worker]
+            try:
+                told = _join(told, self._work(working, backup, siblings, now=now, apply=apply))
+            except ReprieveError as error:
+                fault = error
+        if fault is not None:
+            raise fault
+        return told
 
     # Requests that ended
 
@@ -193,19 +234,24 @@ class DeletionReconciler:
 
     def _work(
         self,
-        request: DeletionRequest,
-        waiting: Sequence[DeletionRequest],
+        working: Working,
+        backup: Backup | Absent,
         others: Sequence[DeletionRequest],
         *,
         now: datetime,
         apply: bool,
     ) -> Result:
-        pause = _pausing(request, now)
+        request, waiting = working.request, tuple(working.waiting)
+        state = state_of(request, backup)
+        pause = _pausing(state, now)
+        if isinstance(backup, Absent) and pause is not None and pause - now > BACKOFF_LAST:
+            pause = None  # it is only the request's own word by now, and no pause of ours is so long
         if pause is not None:
             if apply:
-                self._bind_behind(request, waiting)
-            return Result((_paused(request, pause), *_queued(request, waiting)), again=pause)
-        run = _Run(request, self.reader.gather(request, others))
+                for each in waiting:
+                    self._bind(each, backup)
+            return Result((_paused(request, state, pause), *_queued(request, waiting)), again=pause)
+        run = _Run(request, self.reader.gather_for(request, backup, others))
         run, waiting = self._bind_waiting(run, waiting, apply=apply)
         match admit(run.gathered.facts, run.gathered.inventory, now=now):
             case Refused() as refused:
@@ -217,21 +263,13 @@ class DeletionReconciler:
             case Admitted() as admitted:
                 return self._go_on(run, admitted, waiting, now=now, apply=apply)
 
-    def _bind_behind(self, worker: DeletionRequest, waiting: Iterable[DeletionRequest]) -> None:
-        """Bind what waits behind a request that pauses; the backup is read only where labels are missing."""
-        unbound = [request for request in waiting if self.reader.dialect.bind_patch(request, worker.bound_uid)]
-        backup = self.reader.backup(worker.backup) if unbound and is_object_name(worker.backup) else Absent()
-        for request in unbound:
-            self._bind(request, backup)
-
     def _bind_waiting(
         self, run: _Run, waiting: Sequence[DeletionRequest], *, apply: bool
-    ) -> tuple[_Run, Sequence[DeletionRequest]]:
+    ) -> tuple[_Run, tuple[DeletionRequest, ...]]:
         """Bind the requests that wait at first sight, so that they stay bound to the backup that was meant."""
         bound = {request.ref: self._bind(request, run.backup, apply=apply) for request in waiting}
-        siblings = tuple(bound.get(each.ref, each) for each in run.gathered.facts.siblings)
-        facts = evolve(run.gathered.facts, siblings=siblings)
-        return evolve(run, gathered=evolve(run.gathered, facts=facts)), tuple(bound.values())
+        siblings = [bound.get(each.ref, each) for each in run.gathered.facts.siblings]
+        return run.with_siblings(siblings), tuple(bound.values())
 
     def _bind(self, request: DeletionRequest, backup: Backup | Absent, *, apply: bool = True) -> DeletionRequest:
         """Write the name and UID labels that are missing. A plan reads the request as if it had them."""
@@ -245,6 +283,52 @@ class DeletionReconciler:
         version = request.meta.resource_version
         return self.reader.dialect.deletion_request(self.cluster.patch(request.ref, patch, resource_version=version))
 
+    def _patch_again(self, request: DeletionRequest, patch: Mapping[str, Any]) -> DeletionRequest:
+        """Patch a request with what has been decided, whatever somebody wrote into it since it was read.
+
+        Raises ``NotFoundError`` when it was taken away, ``ConflictError`` when it is another one, or never still.
+        """
+        for _ in range(TRIES):
+            try:
+                return self._patch(request, patch)
+            except ConflictError:
+                live = self.reader.dialect.deletion_request(self.cluster.get(request.ref))
+                if live.meta.uid != request.meta.uid:
+                    raise
+                request = live
+        return self._patch(request, patch)
+
+    def _note(self, run: _Run, state: RequestState) -> _Run:
+        """Write on the Backup how far its deletion has come, and that it is ``Deleting``. Nothing is written twice."""
+        backup = run.backup
+        if not isinstance(backup, Backup) or deletion_of(backup) == state:
+            return run
+        patch = velero.deletion_patch(state)
+        changed = self.cluster.patch(backup.ref, patch, resource_version=backup.meta.resource_version)
+        return run.with_backup(self.reader.dialect.backup(changed))
+
+    def _note_again(self, run: _Run, state: RequestState) -> _Run:
+        """Write on the Backup what a pass came to, whatever else somebody wrote there meanwhile.
+
+        Raises ``ConflictError`` when the Backup is gone, or says something else of its deletion: the next look decides.
+        """
+        for _ in range(TRIES):
+            try:
+                return self._note(run, state)
+            except ConflictError:
+                run = self._read_again(run)
+        return self._note(run, state)
+
+    def _read_again(self, run: _Run) -> _Run:
+        """Read the Backup of a pass live. Raises ``ConflictError`` when it is not the one, or not at that point."""
+        if not isinstance(run.backup, Backup):
+            return run
+        live = self.reader.backup(run.backup.name)
+        same = isinstance(live, Backup) and live.meta.uid == run.backup.meta.uid
+        if not same or deletion_of(live) != deletion_of(run.backup):
+            raise ConflictError(f"{run.backup.ref} changed while its deletion ran: it is read again")
+        return run.with_backup(live)
+
     def _refuse(
         self, run: _Run, refused: Refused, waiting: Sequence[DeletionRequest], *, now: datetime, apply: bool
     ) -> Result:
@@ -254,8 +338,8 @@ class DeletionReconciler:
         if not apply:
             return Result((decision, *_queued(run.request, waiting)))
         uid = _uid_for(run.request, run.backup)
-        self._give_phase_back(_backup_of(run), phase_after_refusal(run.request))
-        state = _ended(run.request, uid or run.request.bound_uid, refused.reason.value, now)
+        self._give_phase_back(run.backup, phase_after_refusal(run.gathered.facts))
+        state = _ended(run.state, uid or run.request.bound_uid, refused.reason.value, now)
         labels = self.reader.dialect.bind_patch(run.request, uid) if uid else {}
         self._patch(run.request, _with_metadata(velero.processed_patch(state, (refused.message,)), labels))
         self._record(run.request, refused.reason, refused.message, now, warning=True)
@@ -274,10 +358,11 @@ class DeletionReconciler:
 
     def _note_deferral(self, run: _Run, deferred: Deferred) -> bool:
         """Write once into a deletion at work that it waits: waiting does not count. Tells whether it was written."""
-        state = postpone(run.request.state, deferred)
-        if run.request.phase is not RequestPhase.IN_PROGRESS or state == run.request.state:
+        state = postpone(run.state, deferred)
+        if not run.state.uid or state == run.state:
             return False
-        self._patch(run.request, velero.progress_patch(state))
+        self._note_again(run, state)
+        self._patch_again(run.request, velero.progress_patch(state))
         return True
 
     def _go_on(
@@ -290,25 +375,28 @@ class DeletionReconciler:
             decision = _decision(run.request, Verdict.DELETE, admitted.reason, message, steps=steps, changes=True)
             return Result((decision, *_queued(run.request, waiting)))
         log.info("deletion admitted", **_fields(run.request), reason=admitted.reason.value)
-        run = self._mark_deleting(self._mark_in_progress(run, now=now))
+        state = begin(facts, now=now)
+        # The request first: one that was taken back meanwhile is a conflict, and then the Backup is not touched. Killed
+        # in between, the request is not at work yet, and is looked at as on the first day.
+        run = self._note(self._mark_in_progress(run, state), state)
         return self._stages(run, deletion, waiting, now=now)
 
-    def _mark_in_progress(self, run: _Run, *, now: datetime) -> _Run:
-        state = begin(run.gathered.facts, now=now)
-        if run.request.phase is RequestPhase.IN_PROGRESS and run.request.state == state:
-            return run
-        labels = self.reader.dialect.bind_patch(run.request, state.uid) if state.uid else {}
-        return self._with_request(run, self._patch(run.request, _with_metadata(velero.progress_patch(state), labels)))
+    def _mark_in_progress(self, run: _Run, state: RequestState) -> _Run:
+        """Say in the request that it is at work, for whom and where; the counters follow at the end of the pass.
 
-    def _mark_deleting(self, run: _Run) -> _Run:
-        backup = run.backup
-        if not isinstance(backup, Backup) or backup.phase == "Deleting":
-            return run
-        changed = self.cluster.patch(
-            backup.ref, velero.phase_patch("Deleting"), resource_version=backup.meta.resource_version
-        )
-        facts = evolve(run.gathered.facts, backup=self.reader.dialect.backup(changed))
-        return evolve(run, gathered=evolve(run.gathered, facts=facts))
+        What was known of the request may be old: one that has ended since, or was taken back, begins no pass. Raises
+        ``ConflictError`` or ``NotFoundError`` then.
+        """
+        request = run.request
+        labels = self.reader.dialect.bind_patch(request, state.uid) if state.uid else {}
+        told = request.phase is RequestPhase.IN_PROGRESS and _whereabouts(request.state) == _whereabouts(state)
+        if told and not labels:
+            live = self.reader.dialect.deletion_request(self.cluster.get(request.ref))
+            same = (live.meta.uid, live.backup) == (request.meta.uid, request.backup)
+            if not same or live.phase is RequestPhase.PROCESSED:
+                raise ConflictError(f"{request.ref} has ended meanwhile: it is read again")
+            return self._with_request(run, live)
+        return self._with_request(run, self._patch(request, _with_metadata(velero.progress_patch(state), labels)))
 
     @staticmethod
     def _with_request(run: _Run, request: DeletionRequest) -> _Run:
@@ -324,42 +412,51 @@ class DeletionReconciler:
         for stage in deletion.stages:
             if self.stop.is_set():
                 return self._stopped(run, waiting, now)
-            halt = self._ask_hold_again(run, stage, now)
+            run, halt = self._ask_hold_again(run, stage, now)
             if isinstance(halt, Deferred):
                 return self._defer(run, halt, waiting)
             run = self._enter(run, stage)
-            results = self.effects.run(stage, run.places, scope=run.request.bound_uid)
+            results = self.effects.run(stage, run.places, scope=run.state.uid)
             run = evolve(run, results=(*run.results, *stage.decided, *results))
             # A pause counts from now, and not from when a stage began that may have waited for a slow cloud.
             settled_at = later(now, timedelta(seconds=self.elapsed() - began))
             settlement = self._settle(run, deletion, stage, results, settled_at)
             if not isinstance(settlement, Next):
                 return self._end(run, settlement, waiting, now=now)
+            run = run.with_backup(Absent()) if stage.name == RECORD_STAGE else run
         raise AssertionError("the last stage of a plan settles as something else than Next")
 
-    def _ask_hold_again(self, run: _Run, stage: Stage, now: datetime) -> Deferred | None:
+    def _ask_hold_again(self, run: _Run, stage: Stage, now: datetime) -> tuple[_Run, Deferred | None]:
         """Ask the hold, live, while there is something that it could hold.
 
-        Raises ``ConflictError`` when the record is not there any more, or is another one: the next look decides. A
-        bucket that cannot be read stops as well, since the hold may be mirrored there.
+        Raises ``ConflictError`` when the record is not there any more, is another one, or says something else of its
+        deletion: the next look decides. A bucket that cannot be read stops as well, since the hold may be mirrored
+        there.
         """
-        facts = run.gathered.facts
-        if not isinstance(facts.backup, Backup) or not isinstance(facts.location, StorageLocation):
-            return None
+        location = run.gathered.facts.location
+        if not isinstance(run.backup, Backup) or not isinstance(location, StorageLocation):
+            return run, None
         if all(isinstance(step, EndRequest) for step in stage.steps):
-            return None
-        backup = self.reader.backup(facts.backup.name)
-        if not isinstance(backup, Backup) or backup.meta.uid != facts.backup.meta.uid:
-            raise ConflictError(f"{facts.backup.ref} has gone while its deletion ran: it is read again")
-        directory = self.reader.directory(facts.location, backup.name)
-        return _unreadable(facts.location, directory, now) or hold_stop(backup, directory, now=now)
+            return run, None
+        run = self._read_again(run)
+        directory = self.reader.directory(location, run.request.backup)
+        return run, _unreadable(location, directory, now) or hold_stop(run.backup, directory, now=now)
 
     def _enter(self, run: _Run, stage: Stage) -> _Run:
-        """Note before the bucket's files go that from now on an absent list is this deletion's own doing."""
-        if stage.name != BUCKET_STAGE or run.request.state.stage == BUCKET_STAGE:
+        """Note what a stage must find noted if it is cut off.
+
+        Before the bucket's files go: from now on an absent list is this deletion's own doing. Before the record goes:
+        which requests end with it. One that somebody takes away or edits at that very moment gets an answer of its own.
+        """
+        if stage.name == BUCKET_STAGE:
+            return self._note(run, evolve(run.state, stage=BUCKET_STAGE))
+        if stage.name != RECORD_STAGE:
             return run
-        state = evolve(run.request.state, stage=BUCKET_STAGE)
-        return self._with_request(run, self._patch(run.request, velero.progress_patch(state)))
+        noted: dict[ObjectRef, DeletionRequest] = {}
+        for sibling, state in unnoted_siblings(run.gathered.facts):
+            with contextlib.suppress(ConflictError, NotFoundError):
+                noted[sibling.ref] = self._patch(sibling, velero.report_patch(state))
+        return run.with_siblings(noted.get(each.ref, each) for each in run.gathered.facts.siblings)
 
     def _settle(
         self, run: _Run, deletion: DeletionPlan, stage: Stage, results: tuple[StepResult, ...], now: datetime
@@ -391,6 +488,9 @@ class DeletionReconciler:
 
     def _completed(self, run: _Run, waiting: Sequence[DeletionRequest], now: datetime) -> Result:
         message = f"backup {run.request.backup} and all that it points at are gone ({len(run.results)} steps)"
+        if not any(isinstance(result.step, DeleteObject) for result in run.results):
+            where = run.request.state.location
+            message = f"neither the record of backup {run.request.backup} is there nor its metadata in {where}"
         self._record(run.request, Reason.COMPLETED, message, now)
         ended = {result.step.ref for result in run.results if isinstance(result.step, EndRequest)}
         for request in (run.request, *run.gathered.facts.siblings):
@@ -407,11 +507,13 @@ class DeletionReconciler:
 
     def _retry(self, run: _Run, retry: Retry, waiting: Sequence[DeletionRequest]) -> Result:
         state, errors = retry.state, retry.errors
-        known = run.request.state
+        known = run.state
         # A wait is noted once: to note each look again would wake the controller by its own writing.
         repeated = retry.reason is Reason.PENDING and known.reason == state.reason and run.request.errors == errors
         if not repeated:
-            run = self._with_request(run, self._patch(run.request, velero.progress_patch(state, errors=errors)))
+            run = self._note_again(run, state)
+            patch = velero.progress_patch(state, errors=errors)
+            run = self._with_request(run, self._patch_again(run.request, patch))
         message = _retry_message(retry, run.results)
         decision = _decision(
             run.request,
@@ -427,13 +529,16 @@ class DeletionReconciler:
         return Result((decision, *_queued(run.request, waiting)), changed=changed or not repeated, again=retry.at)
 
     def _failed(self, run: _Run, failed: Failed, waiting: Sequence[DeletionRequest], now: datetime) -> Result:
-        """Give the phase back first: killed in between, the request is resumed and fails in the same way."""
+        """Say so on the Backup first: killed in between, the request is looked at again and fails in the same way."""
+        if failed.restore_phase is None:
+            self._note_again(run, failed.left)
         self._give_phase_back(run.backup, failed.restore_phase)
         ending = [r for r in siblings_of_one_backup(run.gathered.facts) if r.phase is not RequestPhase.PROCESSED]
         for sibling in ending:
-            state = _ended(sibling, failed.state.uid or sibling.bound_uid, Reason.FAILED.value, now)
-            self._patch(sibling, velero.processed_patch(state, failed.errors))
-        self._patch(run.request, velero.processed_patch(failed.state, failed.errors))
+            state = _ended(RequestState(), failed.state.uid or sibling.bound_uid, Reason.FAILED.value, now)
+            with contextlib.suppress(NotFoundError):
+                self._patch_again(sibling, velero.processed_patch(state, failed.errors))
+        self._patch_again(run.request, velero.processed_patch(failed.state, failed.errors))
         message = f"deletion of backup {run.request.backup} failed: {joined(failed.errors, by='; ')}"
         self._record(run.request, Reason.FAILED, message, now, warning=True)
         decision = _decision(
@@ -453,15 +558,13 @@ class DeletionReconciler:
         return Result((decision, *others), changed=True, again=now if left else None)
 
     def _give_phase_back(self, backup: Backup | Absent, phase: str | None) -> None:
-        """Undo ``Deleting``. A record that is gone, or says something else by now, is left alone."""
-        if phase is None or phase == "Deleting" or not isinstance(backup, Backup):
+        """Undo ``Deleting``, and our note with it, on a record that still says the same of its deletion."""
+        if phase is None or not isinstance(backup, Backup):
             return
-        try:
-            live = self.reader.dialect.backup(self.cluster.get(backup.ref))
-        except NotFoundError:
-            return
-        if live.meta.uid == backup.meta.uid and live.phase == "Deleting":
-            self.cluster.patch(live.ref, velero.phase_patch(phase), resource_version=live.meta.resource_version)
+        live = self.reader.backup(backup.name)
+        if isinstance(live, Backup) and live.meta.uid == backup.meta.uid and deletion_of(live) == deletion_of(backup):
+            version = live.meta.resource_version
+            self.cluster.patch(live.ref, velero.undeleted_patch(phase), resource_version=version)
 
     def _record(
         self, request: DeletionRequest, reason: Reason, message: str, now: datetime, *, warning: bool = False
@@ -496,12 +599,6 @@ def _uid_for(request: DeletionRequest, backup: Backup | Absent) -> str:
     return backup.meta.uid if request.bound_uid == backup.meta.uid or bind(request, backup) else ""
 
 
-def _backup_of(run: _Run) -> Backup | Absent:
-    """The backup that the request was working on; a re-created one of the same name is none of its business."""
-    same = isinstance(run.backup, Backup) and run.backup.meta.uid == run.request.state.uid
-    return run.backup if same else Absent()
-
-
 def _as_bound(request: DeletionRequest, uid: str) -> DeletionRequest:
     labels = {BACKUP_NAME: label_safe(request.backup), BACKUP_UID: uid, **request.meta.labels}
     return evolve(request, meta=evolve(request.meta, labels=labels))
@@ -511,26 +608,26 @@ def _with_metadata(patch: Mapping[str, Any], more: Mapping[str, Any]) -> dict[st
     return {**patch, "metadata": {**patch["metadata"], **more.get("metadata", {})}}
 
 
-def _ended(request: DeletionRequest, uid: str, reason: str, now: datetime) -> RequestState:
-    """The state of a request that ends. What hands wrote into one that was never at work is not taken over.
+def _whereabouts(state: RequestState) -> tuple[str | None, ...]:
+    """What a request must say to be ended should the record be gone before it: whose and where it was at work."""
+    return (state.uid, state.request, state.location, state.bucket, state.prefix)
 
-    Else a stage that nobody has reached would open the door for the next request.
-    """
-    state = request.state if request.phase is RequestPhase.IN_PROGRESS else RequestState()
+
+def _ended(state: RequestState, uid: str, reason: str, now: datetime) -> RequestState:
+    """The last report of a request that ends; ``state`` is how far it had come, empty where it was not at work."""
     return evolve(state, uid=uid, finished_at=now, next_attempt=None, reason=reason)
 
 
-def _pausing(request: DeletionRequest, now: datetime) -> datetime | None:
-    """The instant before which a request at work is not looked at; a wait for an end is looked at on any event."""
-    state = request.state
-    at_work = request.phase is RequestPhase.IN_PROGRESS and state.reason != Reason.PENDING.value
-    return state.next_attempt if at_work and state.next_attempt is not None and now < state.next_attempt else None
+def _pausing(state: RequestState, now: datetime) -> datetime | None:
+    """The instant before which a deletion is not looked at; a wait for an end is looked at on any event."""
+    pauses = state.reason != Reason.PENDING.value and state.next_attempt is not None and now < state.next_attempt
+    return state.next_attempt if pauses else None
 
 
-def _paused(request: DeletionRequest, until: datetime) -> Decision:
+def _paused(request: DeletionRequest, state: RequestState, until: datetime) -> Decision:
     errors = joined(request.errors, by="; ")
-    reason = Reason.LOCKED if request.state.reason == Reason.LOCKED.value else Reason.RETRYING
-    message = f"attempt {request.state.attempts} did not end it ({errors}); the next is at {format_instant(until)}"
+    reason = Reason.LOCKED if state.reason == Reason.LOCKED.value else Reason.RETRYING
+    message = f"attempt {state.attempts} did not end it ({errors}); the next is at {format_instant(until)}"
     if reason is Reason.LOCKED:
         message = f"waits for a lock to end ({errors}); it is asked again at {format_instant(until)}"
     return _decision(request, _verdict(reason), reason, message, standing=Standing.WAITING)
@@ -576,7 +673,8 @@ def _decision(
 
 
 def _join(first: Result, second: Result) -> Result:
-    return Result((*first.decisions, *second.decisions), first.changed or second.changed, second.again or first.again)
+    again = min((each.again for each in (first, second) if each.again is not None), default=None)
+    return Result((*first.decisions, *second.decisions), first.changed or second.changed, again)
 
 
 def _fields(request: DeletionRequest) -> dict[str, str]:

@@ -130,7 +130,16 @@ class BackupReader:
 
     def gather(self, request: DeletionRequest, siblings: Iterable[DeletionRequest]) -> Gathered:
         """Read all that admission and the plan need. Raises core errors when the cluster cannot be read."""
-        backup = self.backup(request.backup) if is_object_name(request.backup) else Absent()
+        return self.gather_for(request, self.named(request.backup), siblings)
+
+    def named(self, backup: str) -> Backup | Absent:
+        """The backup of a name that somebody wrote, live; absent where no backup can have that name."""
+        return self.backup(backup) if is_object_name(backup) else Absent()
+
+    def gather_for(
+        self, request: DeletionRequest, backup: Backup | Absent, siblings: Iterable[DeletionRequest]
+    ) -> Gathered:
+        """Read the rest, for a backup that was just read. Raises core errors when the cluster cannot be read."""
         named = backup.storage_location if isinstance(backup, Backup) else request.state.location or ""
         location = self.location(named) if named else Absent()
         facts = DeletionFacts(

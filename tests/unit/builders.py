@@ -8,6 +8,7 @@ import attrs
 from reprieve.core.backups import (
     BACKUP_NAME,
     BACKUP_UID,
+    DELETION,
     METADATA_FILE,
     Backup,
     DeletionRequest,
@@ -21,6 +22,7 @@ from reprieve.core.backups import (
     SnapshotLocation,
     StorageLocation,
     backup_directory,
+    write_state,
 )
 from reprieve.core.objects import ObjectMeta, ObjectRef, label_safe
 from reprieve.core.requests import BUCKET_STAGE, DeletionFacts, DeletionLimits, DeletionPlan, Stage, StageOutcomes
@@ -59,16 +61,34 @@ def a_request(name: str = "foo-abcde", *, backup: str = "foo", uid: str = UID, *
 
 
 def in_progress(name: str = "foo-abcde", *, uid: str = UID, **state: Any) -> DeletionRequest:
-    """A request that reprieve is working on, in its first pass."""
+    """A request that says of itself that it is at work, in its first pass."""
+    return a_request(name, uid=uid, phase=RequestPhase.IN_PROGRESS, state=a_state(name, uid=uid, **state))
+
+
+def a_state(name: str = "foo-abcde", *, uid: str = UID, **state: Any) -> RequestState:
+    """How far a deletion has come in its first pass."""
     known = {
         "uid": uid,
+        "request": f"uid-{name}",
         "location": "default",
         "bucket": "bucket",
         "prefix": "",
         "previous_phase": "Completed",
         "first_attempt": NOW,
     }
-    return a_request(name, uid=uid, phase=RequestPhase.IN_PROGRESS, state=RequestState(**{**known, **state}))
+    return RequestState(**{**known, **state})
+
+
+def deleting(name: str = "foo-abcde", *, of: dict[str, Any] | None = None, **state: Any) -> Backup:
+    """The backup that the request of that name is deleting; ``of`` are fields of the backup's own."""
+    fields = of or {}
+    note = {DELETION: write_state(a_state(name, **state))} | fields.get("annotations", {})
+    return a_backup(**{"phase": "Deleting", **fields, "annotations": note})
+
+
+def at_work(name: str = "foo-abcde", *, of: dict[str, Any] | None = None, **state: Any) -> dict[str, Any]:
+    """The facts about a deletion that is under way: the request, and the backup that names it."""
+    return {"request": in_progress(name, **state), "backup": deleting(name, of=of, **state)}
 
 
 def a_location(name: str = "default", **fields: Any) -> StorageLocation:
@@ -114,7 +134,7 @@ def settle(*outcomes: Any, now: datetime = NOW, limits: DeletionLimits = LIMITS,
     results = [StepResult(step, outcome) for step, outcome in zip(SNAPSHOTS.steps, outcomes, strict=False)]
     stage = attrs.evolve(SNAPSHOTS, steps=SNAPSHOTS.steps[: len(outcomes)])
     deletion = DeletionPlan([stage, LAST])
-    current = facts(request=in_progress(**state))
+    current = facts(**at_work(**state))
     return core_settle(current, StageOutcomes(deletion, stage, results), now=now, limits=limits)
 
 
@@ -123,7 +143,7 @@ def settle_stage(deletion: DeletionPlan, name: str, *results: StepResult, now: d
     stage = next(each for each in deletion.stages if each.name == name)
     if name == BUCKET_STAGE:
         state = {"stage": BUCKET_STAGE, **state}
-    current = facts(request=in_progress(**state))
+    current = facts(**at_work(**state))
     return core_settle(current, StageOutcomes(deletion, stage, results), now=now, limits=LIMITS)
 
 

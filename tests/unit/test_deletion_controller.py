@@ -8,7 +8,7 @@ from datetime import timedelta
 import pytest
 
 from reprieve.adapters.local import MemoryEvents
-from reprieve.core.errors import DeniedError, NotFoundError, UnavailableError
+from reprieve.core.errors import ConflictError, DeniedError, NotFoundError, UnavailableError
 from reprieve.core.objects import resource_from_json
 from reprieve.core.outcomes import AlreadyGone, Denied, Done, InUse, Locked, Retryable, Unknown
 from reprieve.core.ports import EventKind, SnapshotInfo
@@ -29,7 +29,14 @@ METADATA = "backups/nightly/velero-backup.json"
 HOLD_FILE = "backups/nightly/reprieve-hold.json"
 MINUTE = timedelta(minutes=1)
 LATER = NOW + DAY
-STATE = {"uid": UID, "location": "default", "bucket": "b", "prefix": "", "firstAttempt": format_instant(NOW - HOUR)}
+STATE = {
+    "uid": UID,
+    "request": "uid-of-ask",
+    "location": "default",
+    "bucket": "b",
+    "prefix": "",
+    "firstAttempt": format_instant(NOW - HOUR),
+}
 
 
 def ask(name, *, uid=UID, labels=None, at=NOW - HOUR, backup="nightly", state=None, phase="", annotations=None):
@@ -56,6 +63,12 @@ def a_record(*, uid=UID, snapshots=(), **options):
     """The backup, with as many completed snapshots as are named."""
     found = record("nightly", **options, **({"volumeSnapshotsCompleted": len(snapshots)} if snapshots else {}))
     return found | {"metadata": found["metadata"] | {"uid": uid}}
+
+
+def deleting(*, uid=UID, snapshots=("snap-1", "snap-2"), phase="Deleting", **state):
+    """The backup, with the note that it is being deleted, for the request ``ask``."""
+    note = {"reprieve.dev/deletion": json.dumps({**STATE, **state})}
+    return a_record(uid=uid, phase=phase, snapshots=snapshots, annotations=note)
 
 
 class Scene(Namespace):
@@ -108,6 +121,12 @@ class Scene(Namespace):
         state = json.loads(found.meta.annotations.get("reprieve.dev/state", "{}"))
         status = found.section("status")
         return status.get("phase", ""), status.get("errors", []), state
+
+    def noted(self):
+        """What the Backup says of its deletion; None when it says nothing, or is gone."""
+        found = self.get("nightly")
+        note = found and found.meta.annotations.get("reprieve.dev/deletion")
+        return note and json.loads(note)
 
     def labels(self, name="ask"):
         return dict(self.get(name, REQUEST).meta.labels)
@@ -171,13 +190,13 @@ def test_a_request_takes_all_that_its_backup_points_at_and_nothing_else():
 
 
 def test_as_many_writing_calls_as_the_design_says():
-    """R restores, then InProgress, Deleting, stage and Backup, and one per request."""
+    """R restores, then InProgress, Deleting, stage and Backup, one per request, and one per further request noted."""
     scene = Scene(ask("ask"), ask("again"), restores=("r1", "r2"))
     scene.delete()
     assert scene.cluster.writes == Counter(
         {
             "patch DeleteBackupRequest": 2,
-            "patch Backup": 1,
+            "patch Backup": 2,
             "delete Restore": 2,
             "delete Backup": 1,
             "delete DeleteBackupRequest": 2,
@@ -222,13 +241,13 @@ def test_how_a_request_ends_is_an_event():
 
 def test_of_several_the_one_in_progress_works_and_all_end_with_it():
     """Completed ends every request with that UID, an old answer among them; one for another UID stays."""
-    state = {"uid": UID, "location": "default", "bucket": "b", "prefix": "", "firstAttempt": format_instant(NOW)}
     scene = Scene(
         ask("oldest", at=NOW - 3 * HOUR),
-        ask("works", phase="InProgress", state=state),
+        ask("works", phase="InProgress"),
         ask("unlabelled", uid=""),
         ask("answered", phase="Processed", state={"uid": UID, "finishedAt": format_instant(NOW - HOUR)}),
         ask("for-another", uid="other", phase="Processed"),
+        backup=deleting(request="uid-of-works"),
     )
     report = scene.delete()
     assert the(report, "works").message.startswith("backup nightly and all that it points at are gone")
@@ -259,23 +278,23 @@ def test_failed_ends_every_request_with_that_uid():
 
 
 @pytest.mark.parametrize(
-    "worker",
+    ("worker", "backup"),
     [
-        pytest.param(ask("worker", at=NOW - 2 * HOUR, uid=""), id="it-waits-too"),
         pytest.param(
-            ask(
-                "worker",
-                phase="InProgress",
-                state={"uid": UID, "attempts": 1, "reason": "Retrying", "nextAttempt": format_instant(NOW + MINUTE)},
-            ),
+            ask("worker", at=NOW - 2 * HOUR, uid=""),
+            a_record(annotations={"reprieve.dev/hold": "law"}, snapshots=("snap-1", "snap-2")),
+            id="it-waits-too",
+        ),
+        pytest.param(
+            ask("worker", phase="InProgress"),
+            deleting(request="uid-of-worker", attempts=1, reason="Retrying", nextAttempt=format_instant(NOW + MINUTE)),
             id="it-pauses-after-a-failure",
         ),
     ],
 )
-def test_name_and_uid_are_written_at_first_sight(worker):
+def test_name_and_uid_are_written_at_first_sight(worker, backup):
     """So that a waiting request stays bound to the backup that was meant, whatever the request before it does."""
-    held = a_record(annotations={"reprieve.dev/hold": "law"}, snapshots=("a", "b"))
-    scene = Scene(worker, ask("waits", uid=""), ask("half", labels={"velero.io/backup-uid": UID}), backup=held)
+    scene = Scene(worker, ask("waits", uid=""), ask("half", labels={"velero.io/backup-uid": UID}), backup=backup)
     assert reasons(scene.delete())["waits"] is Reason.QUEUED
     both = {"velero.io/backup-name": "nightly", "velero.io/backup-uid": UID}
     assert [scene.labels(name) for name in ("worker", "waits", "half")] == [both] * 3
@@ -387,6 +406,7 @@ def test_the_state_is_first_written_in_the_patch_that_says_in_progress():
         [],
         {
             "uid": UID,
+            "request": "uid-of-ask",
             "location": "default",
             "bucket": "b",
             "prefix": "",
@@ -413,7 +433,7 @@ def test_the_bucket_stage_is_noted_before_the_first_file_goes():
 
     def watch(operation, _bucket, key):
         if operation == "delete" and key.startswith("backups/"):
-            noted.append((scene.request()[2].get("stage"), METADATA in scene.files()))
+            noted.append((scene.noted().get("stage"), METADATA in scene.files()))
 
     scene.fault = watch
     scene.delete()
@@ -425,7 +445,7 @@ def test_a_deletion_that_died_among_the_files_ends_though_the_list_is_gone():
     scene = Scene(ask("ask"))
     scene.cluster.before = stopping_at("delete", "Backup")
     scene.delete()
-    assert (scene.files(), scene.request()[2]["stage"]) == (set(), "bucketFiles")
+    assert (scene.files(), scene.noted()["stage"]) == (set(), "bucketFiles")
     scene.cluster.before = lambda *_call: None
     assert reasons(scene.delete(at=LATER)) == {"ask": Reason.COMPLETED}
     assert scene.names() == set()
@@ -735,8 +755,7 @@ def test_a_hold_that_is_set_while_the_deletion_begins_is_a_conflict_and_then_a_h
 
 def test_a_hold_that_is_set_while_a_later_pass_gathers_is_seen_before_its_first_stage():
     """The backup says Deleting already, so no patch of it would notice: the first stage asks the record itself."""
-    backup = a_record(phase="Deleting", snapshots=("snap-1", "snap-2"))
-    scene = Scene(ask("ask", phase="InProgress", state=STATE), backup=backup)
+    scene = Scene(ask("ask", phase="InProgress", state=STATE), backup=deleting())
 
     def hold(operation, _bucket, _key):
         if operation == "read":
@@ -842,11 +861,16 @@ def test_after_a_stop_not_even_the_next_stage_is_noted():
 
 
 @pytest.mark.parametrize(
-    "state", [pytest.param(STATE, id="by-reprieve"), pytest.param(None, id="by-velero-which-notes-nothing")]
+    ("state", "backup"),
+    [
+        pytest.param(STATE, deleting(), id="by-reprieve"),
+        pytest.param(None, deleting(), id="by-reprieve-whose-report-was-lost"),
+        pytest.param(STATE, a_record(phase="Deleting", snapshots=("snap-1", "snap-2")), id="by-an-older-reprieve"),
+        pytest.param(None, a_record(phase="Deleting", snapshots=("snap-1", "snap-2")), id="by-velero"),
+    ],
 )
-def test_a_request_found_in_progress_is_resumed_whoever_began_it(state):
+def test_a_request_found_in_progress_is_resumed_whoever_began_it(state, backup):
     """velero#10169: a request that was in progress when the server died is never picked up again."""
-    backup = a_record(phase="Deleting", snapshots=("snap-1", "snap-2"))
     scene = Scene(ask("ask", phase="InProgress", state=state), backup=backup)
     scene.snapshots.snapshots.pop()
     report = scene.delete()
@@ -873,24 +897,139 @@ def test_resumed_when_only_the_record_is_gone_it_ends_and_says_so():
 
 
 def test_a_deletion_whose_location_was_pointed_elsewhere_does_not_follow():
-    scene = Scene(ask("ask", phase="InProgress", state=STATE | {"bucket": "old"}))
+    scene = Scene(ask("ask", phase="InProgress", state=STATE), backup=deleting(bucket="old"))
     assert reasons(scene.delete()) == {"ask": Reason.LOCATION_MOVED}
-    assert untouched(scene)
+    assert (scene.left(), METADATA in scene.files(), scene.phase()) == ({"snap-1", "snap-2"}, True, "Deleting")
 
 
 def test_a_backup_that_was_made_again_between_two_passes_gets_no_phase_of_the_old_one():
+    """Somebody made it again from a copy, note and all: the note names the old UID."""
     paused = STATE | {"uid": "uid-of-the-old", "previousPhase": "Completed", "attempts": 1, "reason": "Retrying"}
-    scene = Scene(ask("ask", uid="uid-of-the-old", phase="InProgress", state=paused), backup=a_record(phase="Deleting"))
+    copy = a_record(phase="Deleting", annotations={"reprieve.dev/deletion": json.dumps(paused)})
+    scene = Scene(ask("ask", uid="uid-of-the-old", phase="InProgress", state=paused), backup=copy)
     assert reasons(scene.delete()) == {"ask": Reason.BACKUP_RECREATED}
     assert scene.phase() == "Deleting"
 
 
 def test_a_refusal_between_two_passes_gives_the_phase_back():
-    paused = STATE | {"previousPhase": "PartiallyFailed", "attempts": 1, "reason": "Retrying"}
-    request = ask("ask", phase="InProgress", state=paused)
-    scene = Scene(request, backup=a_record(phase="Deleting"), places=[location(read_only=True)])
+    paused = {"previousPhase": "PartiallyFailed", "attempts": 1, "reason": "Retrying"}
+    scene = Scene(ask("ask", phase="InProgress"), backup=deleting(**paused), places=[location(read_only=True)])
     assert reasons(scene.delete()) == {"ask": Reason.LOCATION_READ_ONLY}
-    assert scene.phase() == "PartiallyFailed"
+    assert (scene.phase(), scene.noted()) == ("PartiallyFailed", None)
+
+
+# What is noted on the Backup
+
+
+def test_a_deletion_whose_request_was_taken_away_goes_on_with_the_next():
+    """The first attempt took one snapshot; then somebody deleted the request. The Backup says how far it had come."""
+    scene = Scene(ask("ask"))
+    scene.snapshots.outcomes["snap-1"] = [InUse("an image uses it")]
+    scene.delete()
+    scene.vanish("ask", REQUEST)
+    assert scene.delete(at=NOW + HOUR).decisions == ()
+    assert (scene.phase(), scene.noted()["attempts"]) == ("Deleting", 1)
+    scene.cluster.cluster.create(ask("again", uid="", at=NOW + HOUR))
+    assert reasons(scene.delete(at=NOW + HOUR)) == {"again": Reason.COMPLETED}
+    assert (scene.names(), scene.left(), scene.files()) == (set(), set(), set())
+
+
+def test_one_of_which_nothing_was_gone_gives_the_phase_back_whoever_ends_it():
+    scene = Scene(ask("ask"))
+    scene.snapshots.outcomes = {each: [InUse("an image uses it"), Denied("no")] for each in ("snap-1", "snap-2")}
+    scene.delete()
+    scene.vanish("ask", REQUEST)
+    scene.cluster.cluster.create(ask("again", at=NOW + HOUR))
+    assert reasons(scene.delete(at=NOW + HOUR)) == {"again": Reason.FAILED}
+    assert (scene.phase(), scene.noted()) == ("Completed", None)
+
+
+def test_what_a_failed_deletion_left_among_the_files_is_taken_by_the_next():
+    """The lists are gone by then; that this is a deletion's own doing stands on the Backup, not on a request."""
+    scene = Scene(ask("ask"))
+    scene.fault = failing("delete", METADATA, DeniedError("no rights"))
+    assert reasons(scene.delete()) == {"ask": Reason.FAILED}
+    assert (scene.files(), scene.phase(), scene.noted()["stage"]) == ({METADATA}, "Deleting", "bucketFiles")
+    scene.vanish("ask", REQUEST)
+    scene.fault = lambda *_call: None
+    scene.cluster.cluster.create(ask("again"))
+    assert reasons(scene.delete()) == {"again": Reason.COMPLETED}
+
+
+def test_an_attempt_counts_though_somebody_wrote_to_the_backup_meanwhile():
+    """A label that others keep changing made each note of an attempt a conflict, and the next attempt come at once."""
+    scene = Scene(ask("ask"))
+    scene.snapshots.outcomes = {each: [InUse("an image uses it")] * 9 for each in ("snap-1", "snap-2")}
+    scene.snapshots.before = lambda each: scene.asked_for.append(each) or scene.annotate("nightly", touched=each)
+    report = scene.delete()
+    assert (reasons(report), report.failures) == ({"ask": Reason.RETRYING}, ())
+    assert (scene.noted()["attempts"], len(scene.asked_for)) == (1, 2)
+
+
+def test_errors_are_told_though_somebody_wrote_to_the_request_meanwhile():
+    scene = Scene(ask("ask"))
+    scene.snapshots.outcomes = {each: [Denied("no")] for each in ("snap-1", "snap-2")}
+    scene.snapshots.before = lambda each: scene.annotate("ask", REQUEST, note=each)
+    assert reasons(scene.delete()) == {"ask": Reason.FAILED}
+    assert len(scene.request()[1]) == 2
+
+
+@pytest.mark.parametrize("phase", ["Completed", "InProgress"])
+def test_a_phase_that_somebody_set_meanwhile_stops_the_deletion(phase):
+    """At work is who the Backup names while it says Deleting; a Backup that says something else is looked at anew."""
+    scene = Scene(ask("ask"))
+
+    def set_back(each):
+        scene.snapshots.before = lambda _id: None
+        scene.change("nightly", {"status": {"phase": phase}})
+
+    scene.snapshots.before = set_back
+    report = scene.delete()
+    assert reasons(report) == {"ask": Reason.COMPLETED if phase == "Completed" else Reason.BACKUP_IN_PROGRESS}
+    assert report.passes > 1
+
+
+def test_a_deletion_that_died_after_its_record_ends_with_all_its_requests():
+    """With the Backup gone, the requests that were noted to end with it still do, and one that was not is answered."""
+    answered = ask("answered", phase="Processed", state={"uid": UID, "finishedAt": format_instant(NOW)})
+    scene = Scene(ask("ask"), ask("waits", uid=""), answered)
+    scene.cluster.before = stopping_at("delete", REQUEST)
+    scene.delete()
+    assert (scene.names(), scene.names(REQUEST)) == (set(), {"ask", "waits", "answered"})
+    scene.cluster.cluster.create(ask("late"))
+    scene.cluster.before = lambda *_call: None
+    assert reasons(scene.delete(at=NOW + MINUTE)) == {
+        "ask": Reason.COMPLETED,
+        "waits": Reason.COMPLETED,
+        "late": Reason.BACKUP_NOT_FOUND,
+    }
+    assert scene.names(REQUEST) == {"late"}
+
+
+def test_a_request_that_is_taken_away_as_the_record_goes_stops_nothing():
+    scene = Scene(ask("ask"), ask("waits"))
+
+    def take_away(verb, kind, name):
+        if (verb, kind, name) == ("patch", REQUEST, "waits"):
+            scene.cluster.before = lambda *_call: None
+            scene.vanish("waits", REQUEST)
+
+    scene.cluster.before = take_away
+    assert reasons(scene.delete())["ask"] is Reason.COMPLETED
+    assert (scene.names(), scene.names(REQUEST)) == (set(), set())
+
+
+def test_a_request_that_has_ended_since_it_was_last_seen_begins_nothing():
+    """The watch lags behind: the request was seen at work, has failed since, and the phase was given back."""
+    scene = Scene(ask("ask", phase="InProgress", state=STATE), backup=deleting())
+    built = scene.build("deletion")
+    (reconciler,) = built.reconcilers
+    reconciler.keys()
+    scene.change("ask", {"status": {"phase": "Processed"}}, REQUEST)
+    with pytest.raises(ConflictError):
+        reconciler.reconcile(("velero", "nightly"), now=NOW)
+    built.close()
+    assert scene.left() == {"snap-1", "snap-2"}
 
 
 # Whose directory it is

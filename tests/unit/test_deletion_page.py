@@ -26,6 +26,7 @@ from tests.unit.builders import (
     a_request,
     a_restore,
     a_snapshot,
+    at_work,
     facts,
     in_progress,
     inventory,
@@ -76,16 +77,14 @@ MORE_REFUSED = [
     pytest.param({"request": a_request(name_fault=fault)}, (), "NameInvalid", "", id=fault)
     for fault in ("spec.backupName must be a text, it is int", "spec must be an object with backupName, it is list")
 ] + [
-    pytest.param(
-        {"request": in_progress(), "location": a_location(bucket="another")}, (), "LocationMoved", "", id="moved"
-    ),
+    pytest.param(at_work() | {"location": a_location(bucket="another")}, (), "LocationMoved", "", id="moved"),
     pytest.param({"request": in_progress(), "backup": Absent()}, (), "RecordVanished", "", id="vanished"),
 ]
 DECIDED = [
     *[("Refused", *case.values[:3]) for case in [*REFUSED, *MORE_REFUSED]],
     *[("Waiting", case.values[0], (), case.values[1]) for case in DEFERRED],
     (ENDINGS, {}, (), "Admitted"),
-    (ENDINGS, {"request": in_progress()}, (), "Resumed"),
+    (ENDINGS, at_work(), (), "Resumed"),
 ]
 
 

@@ -41,7 +41,7 @@ def walk(facts, inventory, outcome, *, now=a.NOW, limits=a.LIMITS):
 
 
 def test_a_deletion_request_is_admitted_planned_and_settled():
-    name, settled = walk(a.facts(request=a.in_progress()), a.inventory(a.a_snapshot()), Done())
+    name, settled = walk(a.facts(**a.at_work()), a.inventory(a.a_snapshot()), Done())
     assert name == "snapshots"
     match settled:
         case core.Next(stage):
@@ -51,7 +51,7 @@ def test_a_deletion_request_is_admitted_planned_and_settled():
 
 
 def test_a_retry_has_a_time_and_errors():
-    _, settled = walk(a.facts(request=a.in_progress()), a.inventory(a.a_snapshot()), InUse("an image"))
+    _, settled = walk(a.facts(**a.at_work()), a.inventory(a.a_snapshot()), InUse("an image"))
     match settled:
         case core.Retry(at, errors):
             assert at > a.NOW
@@ -61,7 +61,7 @@ def test_a_retry_has_a_time_and_errors():
 
 
 def test_a_failure_has_errors():
-    _, settled = walk(a.facts(request=a.in_progress()), a.inventory(a.a_snapshot()), Denied("no"))
+    _, settled = walk(a.facts(**a.at_work()), a.inventory(a.a_snapshot()), Denied("no"))
     match settled:
         case core.Failed(errors):
             assert errors == ("error deleting snapshot snap-1: no",)
@@ -70,7 +70,7 @@ def test_a_failure_has_errors():
 
 
 def test_the_end_is_completed():
-    facts = a.facts(request=a.in_progress())
+    facts = a.facts(**a.at_work())
     deletion = plan(facts, a.inventory())
     last = deletion.stages[-1]
     outcomes = StageOutcomes(deletion, last, [StepResult(step, Done()) for step in last.steps])
@@ -105,9 +105,7 @@ def test_what_the_owner_does_is_matched_by_position():
 
 
 VALUES = [
-    pytest.param(
-        a.facts(request=a.in_progress(), siblings=[a.a_request("b")], restores=[a.a_restore("r")]), id="facts"
-    ),
+    pytest.param(a.facts(**a.at_work(), siblings=[a.a_request("b")], restores=[a.a_restore("r")]), id="facts"),
     pytest.param(a.inventory(a.a_snapshot(), CsiContent("c"), troubles=[ListCorrupt("k", "why")]), id="inventory"),
     pytest.param(admit(a.facts(), a.inventory(), now=a.NOW), id="admitted"),
     pytest.param(admit(a.facts(backup=a.a_backup(phase="New")), a.inventory(), now=a.NOW), id="refused"),

@@ -7,6 +7,8 @@ from attrs import evolve
 
 from reprieve.core.backups import (
     BACKUP_UID,
+    DELETION,
+    ENDED,
     EVEN_IN_PROGRESS,
     RESTORE_UNFINISHED,
     UNFINISHED,
@@ -39,6 +41,7 @@ from reprieve.core.requests import (
     begin,
     bind,
     elect,
+    elect_all,
     owns_directory,
     postpone,
 )
@@ -53,6 +56,9 @@ from tests.unit.builders import (
     a_restore,
     a_snapshot,
     a_snapshot_location,
+    a_state,
+    at_work,
+    deleting,
     facts,
     in_progress,
     inventory,
@@ -65,16 +71,47 @@ SOON = NOW + timedelta(minutes=1)
 # Who works
 
 
+def chosen(requests, backup=None):
+    """The names of who works and of who waits behind it."""
+    working = elect(requests, backup or a_backup())
+    return working.request.meta.name, [each.meta.name for each in working.waiting]
+
+
 def test_nobody_works_when_every_request_has_ended():
-    assert elect([a_request(phase=RequestPhase.PROCESSED)]) == Idle()
-    assert elect([]) == Idle()
+    assert elect([a_request(phase=RequestPhase.PROCESSED)], a_backup()) == Idle()
+    assert elect([], a_backup()) == Idle()
+    assert elect([], Absent()) == Idle()
 
 
-def test_of_several_the_one_in_progress_works():
-    """Of several requests for one backup the one InProgress works, the others wait."""
-    old, running = a_request("a", created=ASKED - timedelta(days=1)), a_request("z", phase=RequestPhase.IN_PROGRESS)
+def test_of_several_the_one_that_the_backup_names_works():
+    """Of several requests for one backup the one at work goes on, the others wait."""
+    old, running = a_request("a", created=ASKED - timedelta(days=1)), in_progress("z")
 
-    assert elect([old, running]) == Working(running, [old])
+    assert elect([old, running], deleting("z")) == Working(running, [old])
+
+
+@pytest.mark.parametrize(
+    "backup",
+    [
+        pytest.param(a_backup(), id="nothing-on-the-backup"),
+        pytest.param(a_backup(phase="Deleting"), id="only-the-phase-on-the-backup"),
+        pytest.param(deleting("z", of={"phase": "Completed"}), id="the-note-without-the-phase"),
+        pytest.param(deleting("z", uid="uid-of-another"), id="a-note-that-was-copied"),
+        pytest.param(deleting("gone"), id="another-request-is-named"),
+        pytest.param(deleting("z", request=""), id="nobody-is-named"),
+        pytest.param(a_backup(phase="Deleting", annotations={DELETION: "{"}), id="a-note-that-cannot-be-read"),
+    ],
+)
+def test_one_that_only_says_so_itself_waits_its_turn(backup):
+    """Whoever may create a request writes its phase and its state: that makes nobody go first."""
+    forged, honest = in_progress("z"), a_request("a", created=ASKED - timedelta(days=1))
+
+    assert chosen([forged, honest], backup) == ("a", ["z"])
+
+
+def test_one_that_is_named_works_whatever_its_own_phase_says():
+    """Somebody wrote New into the request at work: the Backup still knows better."""
+    assert chosen([a_request("a"), a_request("z")], deleting("z")) == ("z", ["a"])
 
 
 def test_else_the_oldest_works():
@@ -82,15 +119,41 @@ def test_else_the_oldest_works():
     first, second = a_request("z", created=ASKED - timedelta(seconds=2)), a_request("m", created=ASKED)
     ended = a_request("a", created=STARTED, phase=RequestPhase.PROCESSED)
 
-    assert elect([second, ended, first]) == Working(first, [second])
+    assert elect([second, ended, first], a_backup()) == Working(first, [second])
 
 
 def test_of_equally_old_requests_the_first_name_works():
-    assert elect([a_request("b"), a_request("a")]).request.meta.name == "a"
+    assert chosen([a_request("b"), a_request("a")]) == ("a", ["b"])
 
 
 def test_a_request_without_a_creation_time_counts_as_the_newest():
-    assert elect([a_request("a", created=None), a_request("b")]).request.meta.name == "b"
+    assert chosen([a_request("a", created=None), a_request("b")]) == ("b", ["a"])
+
+
+def test_with_the_record_gone_each_that_says_to_be_at_work_has_an_answer_of_its_own():
+    """Only what was noted to end with it waits for it. Whoever says nothing of himself waits in one row."""
+    worker, new = in_progress("worker"), a_request("new")
+    led = a_request("led", state=RequestState(uid=UID, request="uid-worker"))
+    lost = a_request("lost", state=RequestState(uid=UID, request="uid-gone"))
+    forged = in_progress("forged", request=None)
+    after = a_request("after", state=RequestState(uid=UID, request="uid-forged"))
+
+    answers = {
+        working.request.meta.name: [each.meta.name for each in working.waiting]
+        for working in elect_all([worker, new, led, lost, forged, after], Absent())
+    }
+
+    assert answers == {"worker": ["led"], "forged": [], "after": ["lost", "new"]}
+
+
+def test_two_that_say_to_end_with_each_other_are_both_answered():
+    """Each waited for the other, for ever."""
+    pair = [
+        a_request(name, phase=RequestPhase.IN_PROGRESS, state=RequestState(uid=UID, request=f"uid-{other}"))
+        for name, other in (("a", "b"), ("b", "a"))
+    ]
+
+    assert len(elect_all(pair, Absent())) == 2
 
 
 # Binding
@@ -353,7 +416,7 @@ def test_a_refusal_comes_before_a_deferral():
 
 
 def test_a_rewritten_label_does_not_turn_a_running_deletion_to_another_backup():
-    """A request touches only the backup of its UID: the label and the state must both name it."""
+    """A request touches only the backup of its UID: the label and the report must both name it."""
     running = in_progress(uid="uid-old")
     turned = evolve(running, meta=evolve(running.meta, labels={BACKUP_UID: UID}))
 
@@ -534,19 +597,27 @@ def test_who_owns_the_directory(started, metadata, owns):
 
 
 def resumed(**given):
-    return facts(**{"request": in_progress(), "backup": a_backup(phase="Deleting"), **given})
+    return facts(**{**at_work(), **given})
 
 
-def test_a_request_found_in_progress_is_resumed():
-    """A request found InProgress at start is resumed, whoever began it."""
+def test_a_request_that_the_backup_names_is_resumed():
+    """A deletion that was cut off goes on at the next start."""
     assert admit(resumed(), inventory(a_snapshot()), now=NOW).reason is Reason.RESUMED
 
 
-def test_one_that_velero_began_is_resumed_too():
-    """… whoever began it: Velero writes no state."""
-    velero = a_request(phase=RequestPhase.IN_PROGRESS)
+@pytest.mark.parametrize(
+    "given",
+    [
+        pytest.param({"request": a_request(phase=RequestPhase.IN_PROGRESS)}, id="by-velero-which-notes-nothing"),
+        pytest.param({"request": in_progress()}, id="by-an-older-reprieve-or-by-a-hand"),
+        pytest.param({"request": a_request("second"), "backup": deleting()}, id="for-a-request-that-is-gone"),
+    ],
+)
+def test_what_somebody_else_began_is_picked_up_as_new(given):
+    """velero#10169: it is never left lying; but nothing that the request says of itself is believed."""
+    picked_up = facts(**{"backup": a_backup(phase="Deleting"), **given})
 
-    assert admit(resumed(request=velero), inventory(a_snapshot()), now=NOW).reason is Reason.RESUMED
+    assert admit(picked_up, inventory(a_snapshot()), now=NOW).reason is Reason.ADMITTED
 
 
 def test_gone_with_its_metadata_it_is_completed():
@@ -582,46 +653,50 @@ def test_gone_and_nobody_noted_where_its_files_were():
 
 def test_from_the_bucket_stage_on_an_absent_list_is_no_refusal():
     """Before the stage starts, stage is patched: from then on an absent list or absent metadata is no refusal."""
-    given = {"backup": a_backup(phase="Deleting", snapshots_completed=2), "directory": Directory(MetadataAbsent())}
+    given = {"backup": deleting(of={"snapshots_completed": 2}), "directory": Directory(MetadataAbsent())}
     absent = inventory(troubles=[ListAbsent("backups/foo/foo-volumesnapshots.json.gz")])
 
     assert isinstance(admit(resumed(**given), absent, now=NOW), Refused)
-    assert isinstance(admit(resumed(**given, request=in_progress(stage=BUCKET_STAGE)), absent, now=NOW), Admitted)
+    among_files = at_work(stage=BUCKET_STAGE, of={"snapshots_completed": 2})
+    assert isinstance(admit(facts(**{**given, **among_files}), absent, now=NOW), Admitted)
+
+
+COUNTED = {"snapshots_completed": 2}
 
 
 @pytest.mark.parametrize(
-    ("earlier", "admitted"),
+    ("backup", "admitted"),
     [
-        pytest.param({"phase": RequestPhase.PROCESSED}, True, id="ended"),
-        pytest.param({"phase": RequestPhase.NEW}, False, id="a-hands-state-on-a-new-one"),
-        pytest.param({"phase": RequestPhase.PROCESSED, "uid": "uid-old"}, False, id="for-another-uid"),
+        pytest.param(deleting("earlier", stage=BUCKET_STAGE, of=COUNTED), True, id="the-backup-says-so"),
+        pytest.param(
+            deleting("earlier", stage=BUCKET_STAGE, of=COUNTED | {"phase": "Completed"}), False, id="not-deleting"
+        ),
+        pytest.param(deleting("earlier", stage=BUCKET_STAGE, uid="uid-old", of=COUNTED), False, id="for-another-uid"),
+        pytest.param(a_backup(phase="Deleting", **COUNTED), False, id="only-requests-say-so"),
     ],
 )
-def test_what_an_earlier_request_left_among_the_files_can_be_asked_for_again(earlier, admitted):
-    """A deletion took the snapshots and their list, and failed at the last file: a new request takes the rest."""
-    failed = a_request("earlier", state=RequestState(uid=earlier.get("uid", UID), stage=BUCKET_STAGE), **earlier)
-    given = facts(backup=a_backup(phase="Deleting", snapshots_completed=2), siblings=[failed])
+@pytest.mark.parametrize("phase", RequestPhase)
+def test_what_an_earlier_request_left_among_the_files_can_be_asked_for_again(backup, admitted, phase):
+    """A deletion took the snapshots and their list, and failed at the last file: a new request takes the rest.
+
+    That the lists are this deletion's own doing is believed of the Backup alone, in whatever phase requests say it.
+    """
+    state = a_state("earlier", stage=BUCKET_STAGE)
+    given = facts(
+        request=a_request(state=state, phase=RequestPhase.IN_PROGRESS),
+        backup=backup,
+        siblings=[a_request("earlier", state=state, phase=phase)],
+    )
     absent = inventory(troubles=[ListAbsent("backups/foo/foo-volumesnapshots.json.gz")])
 
     assert isinstance(admit(given, absent, now=NOW), Admitted) is admitted
     assert begin(given, now=NOW).stage == (BUCKET_STAGE if admitted else None)
-    assert begin(given, now=NOW).previous_phase == (None if admitted else "Deleting")
 
 
 def test_a_corrupt_list_is_a_refusal_even_then():
     corrupt = inventory(troubles=[ListCorrupt("backups/foo/foo-volumesnapshots.json.gz", "truncated")])
 
-    assert admit(resumed(request=in_progress(stage=BUCKET_STAGE)), corrupt, now=NOW).reason is Reason.LIST_CORRUPT
-
-
-def test_the_stage_in_a_new_requests_annotation_counts_for_nothing():
-    """State is first written in the same patch as InProgress: a hand's annotation on a new request opens no door."""
-    forged = a_request(state=RequestState(uid=UID, stage=BUCKET_STAGE))
-    absent = inventory(troubles=[ListAbsent("backups/foo/foo-volumesnapshots.json.gz")])
-
-    answer = admit(facts(request=forged, backup=a_backup(snapshots_completed=2)), absent, now=NOW)
-
-    assert answer.reason is Reason.LIST_MISSING
+    assert admit(facts(**at_work(stage=BUCKET_STAGE)), corrupt, now=NOW).reason is Reason.LIST_CORRUPT
 
 
 @pytest.mark.parametrize(
@@ -634,7 +709,8 @@ def test_the_stage_in_a_new_requests_annotation_counts_for_nothing():
 )
 def test_a_deletion_does_not_move(moved):
     """State holds location, bucket and prefix: what began in one place does not go on in another."""
-    answer = admit(resumed(location=moved, backup=a_backup(storage_location=moved.name)), inventory(), now=NOW)
+    given = at_work(of={"storage_location": moved.name})
+    answer = admit(facts(**given, location=moved), inventory(), now=NOW)
 
     assert answer.reason is Reason.LOCATION_MOVED
     assert f"began in default (bucket/), but the backup's location is now {moved.name}" in answer.message
@@ -644,9 +720,10 @@ def test_a_deletion_does_not_move(moved):
 
 
 def test_the_state_that_begins_a_deletion():
-    """uid, location, bucket, prefix, previousPhase, firstAttempt: written in the same patch as InProgress."""
+    """Whom, for which request, where, the phase of before, since when: written in the patch that says Deleting."""
     assert begin(facts(location=a_location(prefix="clusters/a")), now=NOW) == RequestState(
         uid=UID,
+        request="uid-foo-abcde",
         location="default",
         bucket="bucket",
         prefix="clusters/a",
@@ -655,23 +732,50 @@ def test_the_state_that_begins_a_deletion():
     )
 
 
-def test_a_hands_state_on_a_new_request_is_overwritten():
-    forged = RequestState(uid="x", location="y", bucket="z", prefix="p", previous_phase="Completed", attempts=99)
+@pytest.mark.parametrize("phase", RequestPhase)
+def test_nothing_that_a_request_says_of_itself_gets_into_it(phase):
+    forged = RequestState(
+        uid=UID,
+        request="uid-foo-abcde",
+        location="y",
+        bucket="z",
+        prefix="p",
+        previous_phase="New",
+        attempts=99,
+        stage=BUCKET_STAGE,
+        reason="Retrying",
+        first_attempt=STARTED,
+        next_attempt=NOW + timedelta(days=9),
+    )
+    honest = begin(facts(backup=a_backup(phase="Failed")), now=NOW)
 
-    state = begin(facts(request=a_request(state=forged), backup=a_backup(phase="Failed")), now=NOW)
+    assert (
+        begin(facts(request=a_request(state=forged, phase=phase), backup=a_backup(phase="Failed")), now=NOW) == honest
+    )
+    assert (honest.location, honest.previous_phase, honest.attempts) == ("default", "Failed", 0)
 
-    assert (state.uid, state.location, state.previous_phase, state.attempts) == (UID, "default", "Failed", 0)
+
+@pytest.mark.parametrize(
+    ("phase", "kept"),
+    [
+        *(pytest.param(phase, phase, id=phase or "no-phase") for phase in ["", *sorted(ENDED)]),
+        *(pytest.param(phase, None, id=phase) for phase in [*sorted(UNFINISHED - {""}), "Deleting", "nonsense"]),
+    ],
+)
+def test_the_phase_to_give_back_is_one_of_an_end(phase, kept):
+    """A backup at work that is deleted, and then is not, must not be run by Velero again."""
+    assert begin(facts(backup=a_backup(phase=phase)), now=NOW).previous_phase == kept
 
 
 def test_a_resumed_deletion_keeps_its_state():
-    request = in_progress(attempts=3, first_attempt=ASKED, reason="Pending", next_attempt=NOW)
+    given = at_work(attempts=3, first_attempt=ASKED, reason="Pending", next_attempt=NOW)
 
-    assert begin(facts(request=request), now=NOW) == request.state
+    assert begin(facts(**given), now=NOW) == given["request"].state
 
 
 def test_a_new_pass_is_noted():
     """A pause is over: a crash in the pass can be told from it."""
-    state = begin(facts(request=in_progress(attempts=3, reason="Retrying", next_attempt=NOW)), now=NOW)
+    state = begin(facts(**at_work(attempts=3, reason="Retrying", next_attempt=NOW)), now=NOW)
 
     assert (state.reason, state.next_attempt, state.attempts) == (None, None, 3)
 
@@ -679,16 +783,30 @@ def test_a_new_pass_is_noted():
 @pytest.mark.parametrize("reason", ["Locked", "Held", "RestoreRunning", "LocationUnavailable"])
 def test_waiting_and_deferral_do_not_count(reason):
     """Deadline and attempts: waiting and deferral do not count."""
-    state = begin(facts(request=in_progress(attempts=3, first_attempt=STARTED, reason=reason)), now=NOW)
+    state = begin(facts(**at_work(attempts=3, first_attempt=STARTED, reason=reason)), now=NOW)
 
     assert (state.reason, state.first_attempt, state.attempts) == (None, NOW, 3)
 
 
+def test_a_deletion_whose_request_is_gone_is_taken_over():
+    """Where it is and how far it has come stay; attempts and deadline are those of the one that asks now."""
+    known = {"attempts": 4, "first_attempt": STARTED, "reason": "Retrying", "next_attempt": SOON, "bucket": "old"}
+    taken = begin(facts(request=a_request("second"), backup=deleting(**known)), now=NOW)
+
+    assert taken == a_state("second", bucket="old", first_attempt=NOW)
+
+
+def test_one_that_was_among_the_files_is_taken_over_without_a_phase_to_give_back():
+    taken = begin(facts(request=a_request("second"), backup=deleting(stage=BUCKET_STAGE)), now=NOW)
+
+    assert (taken.stage, taken.previous_phase, taken.request) == (BUCKET_STAGE, None, "uid-second")
+
+
 def test_a_resumed_deletion_learns_where_it_works():
     """Any key but uid may be absent."""
-    request = a_request(phase=RequestPhase.IN_PROGRESS, state=RequestState(uid=UID))
+    given = at_work(location=None, bucket=None, prefix=None, previous_phase=None)
 
-    state = begin(facts(request=request), now=NOW)
+    state = begin(facts(**given), now=NOW)
 
     assert (state.location, state.bucket, state.prefix, state.previous_phase) == ("default", "bucket", "", None)
 
@@ -698,13 +816,16 @@ def test_one_that_velero_began_gets_a_state():
 
     state = begin(facts(request=velero, backup=a_backup(phase="Deleting")), now=NOW)
 
-    assert (state.uid, state.previous_phase, state.first_attempt) == (UID, "Deleting", NOW)
+    assert (state.uid, state.previous_phase, state.first_attempt) == (UID, None, NOW)
 
 
-def test_without_record_and_location_the_state_holds_the_uid():
-    absent = facts(request=a_request(), backup=Absent(), location=Absent())
+def test_with_the_record_gone_what_the_request_says_is_all_there_is():
+    """Only the requests themselves are left to end; that they are tried is counted."""
+    given = facts(**{**at_work(reason="Retrying", attempts=2, next_attempt=NOW), "backup": Absent()})
 
-    assert begin(absent, now=NOW) == RequestState(uid=UID, first_attempt=NOW)
+    assert begin(given, now=NOW) == a_state(attempts=2)
+    assert begin(evolve(given, request=in_progress(location=None)), now=NOW).location == "default"
+    assert begin(evolve(given, request=in_progress(location=None), location=Absent()), now=NOW).location is None
 
 
 def test_a_deferral_at_work_is_noted_once():

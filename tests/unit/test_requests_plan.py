@@ -8,6 +8,7 @@ from reprieve.core.backups import (
     MetadataAbsent,
     MetadataPresent,
     RequestPhase,
+    RequestState,
 )
 from reprieve.core.objects import ObjectRef
 from reprieve.core.outcomes import Invalid
@@ -19,16 +20,20 @@ from reprieve.core.requests import (
     misplaced,
     plan,
     siblings_of_one_backup,
+    unnoted_siblings,
 )
 from reprieve.core.steps import DeleteFile, DeleteFiles, DeleteObject, DeleteRestore, DeleteSnapshot, EndRequest
 from tests.unit.builders import (
     METADATA_KEY,
     NOW,
+    UID,
     a_backup,
     a_request,
     a_restore,
     a_snapshot,
     a_snapshot_location,
+    a_state,
+    at_work,
     facts,
     in_progress,
     inventory,
@@ -124,18 +129,44 @@ def test_a_directory_without_metadata_belongs_to_its_record():
 
 
 def test_when_record_and_metadata_are_gone_the_requests_are_left():
-    """If its Backup is gone already: metadata gone too -> completed."""
-    gone = facts(
-        request=in_progress(),
-        backup=Absent(),
-        directory=Directory(),
-        siblings=[a_request("second"), a_request("x", uid="y")],
-    )
+    """If its Backup is gone already: metadata gone too -> completed, with those that were noted to end with it."""
+    noted = RequestState(uid=UID, request="uid-foo-abcde")
+    others = [a_request("unnoted"), a_request("x", uid="y", state=noted), a_request("noted", state=noted)]
+    gone = facts(request=in_progress(), backup=Absent(), directory=Directory(), siblings=others)
 
     assert plan(gone, inventory()).stages == (
-        Stage("siblings", [EndRequest(a_request("second").ref)]),
+        Stage("siblings", [EndRequest(a_request("noted").ref)]),
         Stage("requests", [EndRequest(a_request().ref)]),
     )
+
+
+@pytest.mark.parametrize(
+    "forged",
+    [
+        pytest.param(in_progress(request=None), id="it-does-not-say-that-it-leads"),
+        pytest.param(in_progress(request="uid-other"), id="it-says-that-another-leads"),
+        pytest.param(a_request(state=a_state()), id="it-is-not-in-progress"),
+        pytest.param(in_progress(), id="it-says-that-it-leads"),
+    ],
+)
+def test_a_request_that_somebody_made_up_ends_alone(forged):
+    """With the Backup gone nobody can tell it from one that was cut off: nobody who was not noted ends with it."""
+    gone = facts(request=forged, backup=Absent(), directory=Directory(), siblings=[a_request("honest")])
+
+    assert plan(gone, inventory()).stages == (Stage("requests", [EndRequest(a_request().ref)]),)
+
+
+def test_what_ends_together_is_noted_before_the_record_goes():
+    """Each with a report that names who works; one that has ended keeps what it says of its end."""
+    ended = a_request("ended", phase=RequestPhase.PROCESSED, state=RequestState(uid=UID, finished_at=NOW))
+    forged = in_progress("forged", location="nowhere", attempts=9)
+    noted = a_request("noted", state=RequestState(uid=UID, request="uid-foo-abcde"))
+    given = facts(**at_work(), siblings=[noted, forged, ended, a_request("other", uid="y")])
+
+    assert [(request.meta.name, state) for request, state in unnoted_siblings(given)] == [
+        ("ended", RequestState(uid=UID, finished_at=NOW, request="uid-foo-abcde")),
+        ("forged", RequestState(uid=UID, request="uid-foo-abcde")),
+    ]
 
 
 def test_every_object_is_deleted_by_its_uid():

@@ -10,6 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from reprieve.core.backups import (
+    DELETION,
     EVEN_IN_PROGRESS,
     METADATA_FILE,
     STATE,
@@ -25,7 +26,9 @@ from reprieve.core.backups import (
     MetadataPresent,
     RepositorySnapshot,
     RequestPhase,
+    RequestState,
     read_state,
+    write_state,
 )
 from reprieve.core.holds import HOLD, HOLD_UNTIL
 from reprieve.core.outcomes import (
@@ -59,11 +62,13 @@ from reprieve.core.requests import (
     admit,
     backoff,
     begin,
-    elect,
+    elect_all,
+    phase_after_refusal,
     plan,
     postpone,
     settle,
     siblings_of_one_backup,
+    state_of,
 )
 from reprieve.core.steps import (
     DeleteFile,
@@ -115,6 +120,7 @@ STATE_DOCUMENTS = st.fixed_dictionaries(
         "nextAttempt": st.sampled_from(["2024-04-04T11:59:00Z", "9999-12-31T23:59:59Z"]),
         "stage": st.sampled_from(["bucketFiles", "snapshots"]),
         "reason": st.sampled_from(["Retrying", "Pending", "Locked", "Held", "x"]),
+        "request": st.sampled_from(["uid-foo-a", "uid-foo-b", "uid-foo-abcde"]),
     },
 )
 REQUESTS = st.builds(
@@ -128,13 +134,23 @@ REQUESTS = st.builds(
     st.sampled_from([RequestPhase.NEW, RequestPhase.IN_PROGRESS]),
     STATE_DOCUMENTS,
 )
+DELETIONS = st.builds(
+    lambda document, request: {DELETION: json.dumps({**document, "request": request})},
+    STATE_DOCUMENTS,
+    st.sampled_from(["uid-foo-a", "uid-foo-b", "uid-foo-abcde", "uid-gone", ""]),
+)
 BACKUPS = st.builds(
-    lambda phase, started, notes, native, csi: a_backup(
-        phase=phase, started=started, annotations=notes, snapshots_completed=native, csi_snapshots_completed=csi
+    lambda phase, started, notes, deletion, native, csi: a_backup(
+        phase=phase,
+        started=started,
+        annotations={**notes, **deletion},
+        snapshots_completed=native,
+        csi_snapshots_completed=csi,
     ),
     PHASES,
     st.sampled_from([STARTED, STARTED, None]),
     NOTES,
+    st.just({}) | DELETIONS,
     st.integers(0, 1),
     st.integers(0, 1),
 )
@@ -255,7 +271,8 @@ def test_the_order_of_input_does_not_matter(world, found, dice):
 
     assert plain_bytes(admit(world, found, now=NOW)) == plain_bytes(admit(other, mixed, now=NOW))
     assert plain_bytes(plan(world, found)) == plain_bytes(plan(other, mixed))
-    assert plain_bytes(elect(world.siblings)) == plain_bytes(elect(other.siblings))
+    for backup in (world.backup, Absent()):
+        assert plain_bytes(elect_all(world.siblings, backup)) == plain_bytes(elect_all(other.siblings, backup))
 
 
 @given(st.lists(OUTCOMES, max_size=4), st.randoms(use_true_random=False))
@@ -389,6 +406,12 @@ def test_only_what_is_gone_lets_the_next_stage_start(outcomes, tried):
     assert isinstance(answer, Next | Completed) == gone
 
 
+def noted(world, state):
+    """The world once the Backup says so of its deletion."""
+    meta = evolve(world.backup.meta, annotations={DELETION: write_state(state)})
+    return evolve(world, backup=evolve(world.backup, phase="Deleting", meta=meta))
+
+
 @given(
     st.lists(st.tuples(OUTCOMES, st.timedeltas(timedelta(0), timedelta(minutes=9))), min_size=1, max_size=40),
     st.integers(1, 6),
@@ -397,11 +420,10 @@ def test_only_what_is_gone_lets_the_next_stage_start(outcomes, tried):
 def test_attempts_and_deadline_are_kept(passes, attempts, deadline):
     """Up to the attempts and the deadline of the configuration: never one more."""
     limits, now, tried = DeletionLimits(attempts, deadline), NOW, 0
-    world = facts(request=a_request(phase=RequestPhase.IN_PROGRESS))
-    world = evolve(world, request=evolve(world.request, state=begin(world, now=now)))
+    world = noted(facts(), begin(facts(), now=now))
     deletion = plan(world, inventory(a_snapshot()))
     for outcome, late in passes:
-        world = evolve(world, request=evolve(world.request, state=begin(world, now=now)))
+        world = noted(world, begin(world, now=now))
         results = [StepResult(deletion.stages[0].steps[0], outcome)]
         answer = settle(world, StageOutcomes(deletion, deletion.stages[0], results), now=now, limits=limits)
         if not isinstance(answer, Retry):
@@ -411,7 +433,7 @@ def test_attempts_and_deadline_are_kept(passes, attempts, deadline):
         assert answer.at >= now
         if answer.reason == "Retrying":
             assert answer.at - answer.state.first_attempt <= deadline
-        world = evolve(world, request=evolve(world.request, state=answer.state))
+        world = noted(world, answer.state)
         now = answer.at + late
     if isinstance(answer, Failed):
         assert answer.state.attempts <= attempts
@@ -439,26 +461,26 @@ def test_no_facts_make_admission_raise(world, found):
     st.dictionaries(st.text(max_size=12), JSON) | STATE_DOCUMENTS,
     st.sampled_from(list(RequestPhase)),
     OUTCOMES,
+    st.booleans(),
 )
-def test_no_annotation_makes_a_deletion_raise(notes, document, phase, outcome):
-    """A hand may write anything into the state: reading, beginning, settling and postponing give values."""
-    state = read_state({STATE: json.dumps(document)})
-    world = facts(request=a_request(annotations=notes, phase=phase, state=state))
-    world = evolve(world, request=evolve(world.request, state=begin(world, now=NOW)))
-    deletion = plan(world, inventory(a_snapshot()))
+def test_no_annotation_makes_a_deletion_raise(notes, document, phase, outcome, gone):
+    """A hand may write anything into both notes: reading, beginning, settling and postponing give values."""
+    text = json.dumps({"request": "uid-foo-abcde", **document})
+    request = a_request(annotations=notes, phase=phase, state=read_state({STATE: text}))
+    backup = a_backup(phase="Deleting", annotations={**notes, DELETION: text})
+    deletion = plan(facts(request=request, backup=backup), inventory(a_snapshot()))
+    world = facts(request=request, backup=Absent() if gone else backup)
     results = [StepResult(deletion.stages[0].steps[0], outcome)]
     answer = settle(world, StageOutcomes(deletion, deletion.stages[0], results), now=NOW, limits=LIMITS)
 
     assert isinstance(answer, Next | Retry | Failed)
-    assert postpone(world.request.state, Deferred(Reason.HELD, NOW)).reason == "Held"
+    assert isinstance(begin(world, now=NOW), RequestState)
+    assert postpone(state_of(request, world.backup), Deferred(Reason.HELD, NOW)).reason == "Held"
 
 
 @given(INSTANTS, INSTANTS)
 def test_no_instant_makes_settling_raise(first, following):
-    request = a_request(
-        phase=RequestPhase.IN_PROGRESS, state=read_state({STATE: json.dumps({"firstAttempt": to_plain(first)})})
-    )
-    world = facts(request=evolve(request, state=evolve(request.state, next_attempt=following)))
+    world = noted(facts(), evolve(begin(facts(), now=NOW), first_attempt=first, next_attempt=following))
     deletion = plan(world, inventory(a_snapshot()))
     results = [StepResult(deletion.stages[0].steps[0], InUse())]
 
@@ -470,13 +492,34 @@ def test_no_instant_makes_settling_raise(first, following):
 # A forged state
 
 
-@given(WORLDS, INVENTORIES)
-def test_a_forged_state_opens_no_door(world, found):
-    """On a request that is not at work the state counts for nothing, but it may make it refused."""
-    if world.request.phase is RequestPhase.NEW and admitted(world, found):
-        honest = evolve(world, request=evolve(world.request, state=read_state({})))
+@given(WORLDS, INVENTORIES, OUTCOMES)
+def test_what_a_request_says_of_itself_decides_nothing(world, found, outcome):
+    """Phase and state are its own to write: with an honest one in its place all answers are the same.
 
-        assert admitted(honest, found) or world.request.state.uid == UID
-        assert plain_bytes(begin(world, now=NOW)) == plain_bytes(begin(honest, now=NOW)) or isinstance(
-            world.backup, Absent
-        )
+    But for the UID, by which it may ask for another backup, and so be refused.
+    """
+    if isinstance(world.backup, Absent) or world.request.state.uid not in {"", world.request.bound_uid}:
+        return
+    state = RequestState(uid=world.request.state.uid)
+    honest = evolve(world, request=evolve(world.request, state=state, phase=RequestPhase.NEW))
+    deletion = plan(world, found)
+    outcomes = StageOutcomes(deletion, deletion.stages[0], [StepResult(s, outcome) for s in deletion.stages[0].steps])
+
+    assert plain_bytes(admit(world, found, now=NOW)) == plain_bytes(admit(honest, found, now=NOW))
+    assert plain_bytes(begin(world, now=NOW)) == plain_bytes(begin(honest, now=NOW))
+    assert plain_bytes(plan(world, found)) == plain_bytes(plan(honest, found))
+    assert phase_after_refusal(world) == phase_after_refusal(honest)
+    assert plain_bytes(settle(world, outcomes, now=NOW, limits=LIMITS)) == plain_bytes(
+        settle(honest, outcomes, now=NOW, limits=LIMITS)
+    )
+
+
+@given(WORLDS, INVENTORIES)
+def test_with_the_record_gone_a_request_ends_at_most_itself_and_who_says_to_end_with_it(world, found):
+    """No file, no snapshot, no restore and nobody else's request, whatever it says of itself."""
+    gone = evolve(world, backup=Absent())
+    refs = {r.ref for r in gone.siblings if r.state.request == gone.request.meta.uid} | {gone.request.ref}
+
+    if admitted(gone, found):
+        steps = [step for stage in plan(gone, found).stages for step in stage.steps]
+        assert all(isinstance(step, EndRequest) and step.ref in refs for step in steps)

@@ -22,6 +22,7 @@ from reprieve.core.outcomes import (
 from reprieve.core.reasons import Reason
 from reprieve.core.requests import (
     BUCKET_STAGE,
+    Absent,
     Completed,
     DeletionLimits,
     DeletionPlan,
@@ -47,6 +48,8 @@ from tests.unit.builders import (
     a_restore,
     a_snapshot,
     a_snapshot_location,
+    a_state,
+    at_work,
     facts,
     in_progress,
     inventory,
@@ -155,7 +158,7 @@ def test_locked_past_its_own_date_is_not_asked_without_a_pause(late):
 def test_a_stage_that_was_stopped_half_way_is_taken_up_at_once():
     """A step without a result was not carried out: it is never taken for done, and no attempt is counted."""
     outcomes = StageOutcomes(DeletionPlan([SNAPSHOTS, LAST]), SNAPSHOTS, [StepResult(SNAPSHOTS.steps[0], Done())])
-    answer = core_settle(facts(request=in_progress()), outcomes, now=NOW, limits=LIMITS)
+    answer = core_settle(facts(**at_work()), outcomes, now=NOW, limits=LIMITS)
 
     assert (answer.at, answer.reason, answer.state.attempts) == (NOW, Reason.PENDING, 0)
 
@@ -164,7 +167,7 @@ def test_a_final_outcome_waits_for_the_rest_of_the_stage():
     """Final, once the rest of the stage has run."""
     denied = [StepResult(SNAPSHOTS.steps[0], Denied("no"))]
     outcomes = StageOutcomes(DeletionPlan([SNAPSHOTS, LAST]), SNAPSHOTS, denied)
-    answer = core_settle(facts(request=in_progress()), outcomes, now=NOW, limits=LIMITS)
+    answer = core_settle(facts(**at_work()), outcomes, now=NOW, limits=LIMITS)
 
     assert isinstance(answer, Retry)
     assert answer.errors == ("error deleting snapshot snap-1: no",)
@@ -193,7 +196,7 @@ def test_a_missing_container_is_never_gone():
 
 
 def test_a_misplaced_snapshot_ends_the_request_once_the_others_had_their_turn():
-    region = facts(request=in_progress(), snapshot_locations=[a_snapshot_location(region="us-east-1")])
+    region = facts(**at_work(), snapshot_locations=[a_snapshot_location(region="us-east-1")])
     deletion = plan(region, inventory(a_snapshot("s1", zone="eu-west-1a"), a_snapshot("s2")))
     answer = settle_stage(deletion, "snapshots", StepResult(deletion.stages[0].steps[0], Done()))
 
@@ -321,7 +324,7 @@ def test_a_bulk_deletion_that_changed_nothing_gives_the_phase_back():
 
 def test_the_bucket_stage_is_remembered_when_the_lists_may_be_gone():
     """A pass that was cut off among the files: the next one has no snapshots to list, and the mark must stay."""
-    state = begin(facts(request=in_progress(stage=BUCKET_STAGE)), now=NOW)
+    state = begin(facts(**at_work(stage=BUCKET_STAGE)), now=NOW)
     answer = settle_stage(
         FILES, BUCKET_STAGE, StepResult(FILES_STEP, Denied(), intact=True), previous_phase=state.previous_phase
     )
@@ -330,23 +333,33 @@ def test_the_bucket_stage_is_remembered_when_the_lists_may_be_gone():
 
 
 @pytest.mark.parametrize(
-    ("request_", "phase"),
+    ("given", "phase"),
     [
-        pytest.param(in_progress(reason="Retrying"), "Completed", id="between-two-passes"),
-        pytest.param(in_progress(reason="Locked"), "Completed", id="while-it-waits-for-a-lock"),
-        pytest.param(in_progress(reason="Held"), "Completed", id="while-it-is-held"),
-        pytest.param(in_progress(reason="Retrying", previous_phase=None), None, id="something-was-destroyed"),
-        pytest.param(in_progress(), None, id="a-pass-was-cut-off"),
-        pytest.param(in_progress(reason="Pending"), None, id="something-is-going"),
-        pytest.param(a_request(), None, id="not-begun"),
-        pytest.param(
-            a_request(state=RequestState(previous_phase="Completed", reason="Retrying")), None, id="a-hands-state"
-        ),
+        pytest.param(at_work(reason="Retrying"), "Completed", id="between-two-passes"),
+        pytest.param(at_work(reason="Locked"), "Completed", id="while-it-waits-for-a-lock"),
+        pytest.param(at_work(reason="Held"), "Completed", id="while-it-is-held"),
+        pytest.param(at_work(reason="Retrying", previous_phase=""), "", id="nobody-had-looked-at-it"),
+        pytest.param(at_work(reason="Retrying", previous_phase=None), None, id="something-was-destroyed"),
+        pytest.param(at_work(reason="Retrying", previous_phase="New"), None, id="velero-would-run-it-again"),
+        pytest.param(at_work(reason="Retrying", previous_phase="x"), None, id="no-phase-of-an-end"),
+        pytest.param(at_work(), None, id="a-pass-was-cut-off"),
+        pytest.param(at_work(reason="Pending"), None, id="something-is-going"),
+        pytest.param({"request": a_request()}, None, id="not-begun"),
+        pytest.param({"request": in_progress(reason="Retrying")}, None, id="only-the-request-says-so"),
+        pytest.param(at_work("other", reason="Retrying") | {"request": a_request()}, None, id="another-is-at-work"),
+        pytest.param(at_work(reason="Retrying") | {"backup": Absent()}, None, id="the-record-is-gone"),
     ],
 )
-def test_the_phase_after_a_refusal(request_, phase):
+def test_the_phase_after_a_refusal(given, phase):
     """A backup that may not be whole must not look whole."""
-    assert phase_after_refusal(request_) == phase
+    assert phase_after_refusal(facts(**given)) == phase
+
+
+def test_a_failure_leaves_on_the_backup_what_the_next_request_must_know():
+    """Something is gone: no phase to give back any more. The attempts stay as they were, should the end be cut off."""
+    left = settle(Denied("no"), Done(), attempts=2).left
+
+    assert left == a_state(attempts=2, previous_phase=None)
 
 
 # The end

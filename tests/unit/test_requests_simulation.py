@@ -12,11 +12,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from reprieve.core.backups import (
+    DELETION,
     Directory,
     ListAbsent,
     MetadataAbsent,
     MetadataPresent,
     RequestPhase,
+    write_state,
 )
 from reprieve.core.outcomes import (
     AlreadyGone,
@@ -32,6 +34,7 @@ from reprieve.core.outcomes import (
 )
 from reprieve.core.requests import (
     BUCKET_STAGE,
+    RECORD_STAGE,
     Absent,
     Admitted,
     Completed,
@@ -44,11 +47,13 @@ from reprieve.core.requests import (
     Working,
     admit,
     begin,
+    deletion_of,
     elect,
     phase_after_refusal,
     plan,
     settle,
     siblings_of_one_backup,
+    unnoted_siblings,
 )
 from reprieve.core.steps import (
     DeleteFile,
@@ -159,10 +164,19 @@ class World:
             self.effect()
         return changed
 
-    def set_phase(self, phase):
-        if self.record and phase is not None and self.record.phase != phase:
-            self.record = evolve(self.record, phase=phase)
-            self.effect()
+    def note(self, state):
+        """Say on the record how far its deletion has come, and that it is Deleting, in one write."""
+        if self.record and deletion_of(self.record) != state:
+            self._write_record("Deleting", {DELETION: write_state(state)})
+
+    def give_back(self, phase):
+        """Give the record its phase back, and take the note off, in one write."""
+        if self.record and phase is not None and deletion_of(self.record).uid:
+            self._write_record(phase, {})
+
+    def _write_record(self, phase, notes):
+        self.record = evolve(self.record, phase=phase, meta=evolve(self.record.meta, annotations=notes))
+        self.effect()
 
     # What can be seen of the world
 
@@ -191,12 +205,12 @@ FOR_EVER = (Denied("may not"), Invalid("malformed"), InUse("an image uses it"))
 
 def one_pass(world, now):
     """gather -> decide -> apply -> record; gives the time to come back at, or None when all requests have ended."""
-    match elect(world.requests.values()):
+    match elect(world.requests.values(), world.record or Absent()):
         case Working(request):
             seen, found = world.gather(request)
             match admit(seen, found, now=now):
                 case Refused(message=message):
-                    world.set_phase(phase_after_refusal(request))
+                    world.give_back(phase_after_refusal(seen))
                     world.write(request, phase=RequestPhase.PROCESSED, errors=(message,))
                     return now
                 case Deferred(until=until):
@@ -206,25 +220,39 @@ def one_pass(world, now):
     return None
 
 
+def enter(world, seen, stage):
+    """What a stage must find noted if it is cut off."""
+    if stage.name == BUCKET_STAGE:
+        world.note(evolve(deletion_of(seen.backup), stage=BUCKET_STAGE))
+    if stage.name == RECORD_STAGE:
+        for sibling, noted in unnoted_siblings(seen):
+            world.write(sibling, state=noted)
+
+
 def carry_out(world, seen, found, now):
-    request = world.write(seen.request, phase=RequestPhase.IN_PROGRESS, state=begin(seen, now=now))
-    world.set_phase("Deleting")
+    state = begin(seen, now=now)
+    request = world.write(seen.request, phase=RequestPhase.IN_PROGRESS, state=state)
+    world.note(state)
     deletion = plan(seen, found)
     for stage in deletion.stages:
-        if stage.name == BUCKET_STAGE:
-            request = world.write(request, state=evolve(request.state, stage=BUCKET_STAGE))
+        seen = evolve(seen, request=request, backup=world.record or Absent())
+        enter(world, seen, stage)
         results = [world.apply(step) for step in stage.steps]
         outcomes = StageOutcomes(deletion, stage, results)
-        match settle(evolve(seen, request=request), outcomes, now=now, limits=LIMITS):
+        seen = evolve(seen, backup=seen.backup if world.record is None else world.record)
+        match settle(seen, outcomes, now=now, limits=LIMITS):
             case Next():
                 continue
             case Completed():
                 return now
             case Retry(at, errors, state):
+                world.note(state)
                 world.write(request, errors=errors, state=state)
                 return at
-            case Failed(errors, state, phase):
-                world.set_phase(phase)
+            case Failed(errors, state, phase, left):
+                world.give_back(phase)
+                if phase is None:
+                    world.note(left)
                 for other in siblings_of_one_backup(seen):
                     world.write(other, phase=RequestPhase.PROCESSED, errors=errors)
                 world.write(request, phase=RequestPhase.PROCESSED, errors=errors, state=state)

@@ -12,7 +12,6 @@ from reprieve.core.backups import (
     ListAbsent,
     MetadataAbsent,
     MetadataPresent,
-    RequestPhase,
 )
 from reprieve.core.outcomes import (
     AlreadyGone,
@@ -57,6 +56,8 @@ from tests.unit.builders import (
     a_request,
     a_restore,
     a_snapshot,
+    at_work,
+    deleting,
     facts,
     in_progress,
     inventory,
@@ -72,7 +73,7 @@ def test_snapshots_that_were_deleted_by_hand():
     Not found is success, and however many requests there are, one works and the others end with it.
     """
     flood = [a_request(f"foo-{n:04}") for n in range(1000)]
-    working = elect(flood)
+    working = elect(flood, a_backup())
 
     assert settle(AlreadyGone(), AlreadyGone()) == Next(LAST)
     assert len(working.waiting) == 999
@@ -178,17 +179,17 @@ def test_a_location_pointed_at_an_empty_bucket_and_the_record_has_snapshots():
 
 def test_a_location_pointed_at_another_bucket_while_a_deletion_runs():
     """velero#8661: … nor half way: the state says in which bucket the deletion began."""
-    moved = facts(request=in_progress(), location=a_location(bucket="new"))
+    moved = facts(**at_work(), location=a_location(bucket="new"))
 
     assert admit(moved, inventory(), now=NOW).reason is Reason.LOCATION_MOVED
 
 
 def test_the_last_status_patch_fails():
     """velero#10169: the last status patch failed, and the request stayed InProgress, skipped until it was dropped."""
-    stuck = in_progress(first_attempt=NOW - timedelta(hours=12))
-    given = facts(request=stuck, backup=a_backup(phase="Deleting"))
+    given = facts(**at_work(first_attempt=NOW - timedelta(hours=12)))
+    stuck = given.request
 
-    assert elect([stuck]).request == stuck
+    assert elect([stuck], given.backup).request == stuck
     assert not expired(stuck, now=NOW + timedelta(days=30))
     assert admit(given, inventory(), now=NOW).reason is Reason.RESUMED
 
@@ -245,15 +246,16 @@ def test_a_backup_that_waits_for_its_uploads():
 
 def test_two_servers_process_the_same_object():
     """velero#487: two servers took up the same object. Whoever looks, in whatever order, chooses the same request."""
-    requests = [a_request("b"), a_request("a"), a_request("c", phase=RequestPhase.IN_PROGRESS)]
+    requests = [a_request("b"), a_request("a"), in_progress("c")]
 
-    assert elect(requests) == elect(requests[::-1])
-    assert elect(requests).request.meta.name == "c"
+    for backup in (deleting("c"), Absent()):
+        assert elect(requests, backup) == elect(requests[::-1], backup)
+    assert elect(requests, deleting("c")).request.meta.name == "c"
 
 
 def test_the_namespace_is_deleted():
     """velero#375: deleting the namespace emptied the bucket. Without a request nothing works, so nothing is planned."""
-    assert elect([]) == Idle()
+    assert elect([], a_backup()) == Idle()
 
 
 def test_a_backup_that_was_made_again():
@@ -355,4 +357,4 @@ def test_a_stage_nobody_ran_is_not_done():
     stage = plan(facts(), inventory(a_snapshot())).stages[0]
     outcomes = StageOutcomes(DeletionPlan([stage, LAST]), stage)
 
-    assert isinstance(core_settle(facts(request=in_progress()), outcomes, now=NOW, limits=LIMITS), Retry)
+    assert isinstance(core_settle(facts(**at_work()), outcomes, now=NOW, limits=LIMITS), Retry)

@@ -159,7 +159,7 @@ def test_existing_deletion_requests_for_the_backup_are_deleted():
     request, bar, bar2 = a_request(), a_request("bar"), a_request("bar-2", uid="uid-of-some-other-backup")
     given = facts(request=request, siblings=[bar, bar2])
 
-    assert elect([bar, request]) == Working(bar, [request])
+    assert elect([bar, request], a_backup()) == Working(bar, [request])
     assert [step.ref for step in plan(given, inventory()).stages[-2].steps] == [bar.ref]
 
 
@@ -206,12 +206,12 @@ def test_get_snapshots_in_backup(items, message):
 @pytest.mark.parametrize("phase", [RequestPhase.NEW, RequestPhase.IN_PROGRESS])
 def test_process_queue_item_handles(phase):
     """ProcessQueueItem: phase New and InProgress are handled (Velero of today skips InProgress; v0.8.0 did not)."""
-    assert elect([a_request(phase=phase)]) == Working(a_request(phase=phase))
+    assert elect([a_request(phase=phase)], a_backup()) == Working(a_request(phase=phase))
 
 
 def test_process_queue_item_skips():
     """ProcessQueueItem: Processed is not handled."""
-    assert not isinstance(elect([a_request(phase=RequestPhase.PROCESSED)]), Working)
+    assert not isinstance(elect([a_request(phase=RequestPhase.PROCESSED)], a_backup()), Working)
 
 
 EXPIRY = datetime(2018, 4, 4, 12, tzinfo=UTC)
