@@ -91,6 +91,7 @@ LOCK = $(UV) pip compile --quiet --universal --python-version 3.11 --upgrade --g
 lock: $(VENV)/uv.stamp ## resolve requirements/ anew, with hashes, to the newest versions that fit
 	$(LOCK) --all-extras --group dev pyproject.toml --output-file requirements/dev.txt
 	$(LOCK) --extra all pyproject.toml --constraint requirements/dev.txt --output-file requirements/image.txt
+	$(LOCK) --group build --constraint requirements/dev.txt --output-file requirements/build.txt
 	$(LOCK) --group installer --output-file requirements/uv.txt
 
 .PHONY: clean

@@ -68,6 +68,17 @@ class InvalidError(ReprieveError):
     """The other side refuses the ask as malformed."""
 
 
+class MissingExtraError(InvalidError, ImportError):
+    """A library is not installed; the text names the extra that brings it, and where that is installed from."""
+
+    def __init__(self, library: str, *, extra: str) -> None:
+        """Say it with the way out, which never is a name on an index: only a checkout and its wheel are ours."""
+        super().__init__(
+            f"{library} is not installed: it comes with the extra {extra}; in a checkout of reprieve: "
+            f"pip install '.[{extra}]', or from its wheel: pip install './FILE.whl[{extra}]'"
+        )
+
+
 class ExpiredError(ReprieveError):
     """The resource version or the continue token is too old: list again."""
 

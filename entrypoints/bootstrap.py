@@ -14,6 +14,7 @@ from contextlib import ExitStack, closing, contextmanager
 from datetime import UTC, datetime
 from pathlib import Path
 
+from reprieve.core.errors import MissingExtraError
 from reprieve.entrypoints.configuration import (
     PROVIDERS,
     BackupsOff,
@@ -21,7 +22,7 @@ from reprieve.entrypoints.configuration import (
     load_configuration,
     parse_configuration,
 )
-from reprieve.entrypoints.world import MissingExtraError, World
+from reprieve.entrypoints.world import World
 
 
 @contextmanager
@@ -98,9 +99,9 @@ def needs(name: str) -> Iterator[None]:
     """Name the extra that brings a library which is not there."""
     try:
         yield
+    except MissingExtraError:
+        raise
     except ImportError as fault:
         if (fault.name or "").startswith("reprieve"):
             raise
-        told = "reprieve[" in str(fault)
-        hint = str(fault) if told else f"{fault.name} is not installed: pip install 'reprieve[{name}]'"
-        raise MissingExtraError(hint) from fault
+        raise MissingExtraError(str(fault.name), extra=name) from fault

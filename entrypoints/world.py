@@ -4,13 +4,8 @@ from __future__ import annotations
 
 from attrs import frozen
 
-from reprieve.core.errors import ReprieveError
 from reprieve.core.ports import Cluster, EventSink, ObjectStores, SnapshotStores
 from reprieve.entrypoints.configuration import BackupSettings, BackupsOff, Configuration, ConfigurationError
-
-
-class MissingExtraError(ReprieveError):
-    """A library is not installed; the text names the extra that brings it."""
 
 
 @frozen

@@ -8,7 +8,8 @@ build (`build/`, `*.egg-info`) can get in. It is then installed into an empty en
 * every module of core and adapters imports there, or says which extra to install. Inside the command and the controller
   a module may import what its own extra brings; and
 * the installed command answers for them: it says which extra to install, without a traceback; and
-* with the extra `cli`, and no SDK, the demo runs.
+* with the extra `cli`, and no SDK, the demo runs; and
+* with `requirements/image.txt` it has everything: every module imports, and no requirement is missing or in conflict.
 
 Not checked: that the wheel works with the other extras; the tests do that, against the tree.
 """
@@ -23,6 +24,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
+UV = str(Path(sys.executable).parent / "uv")
 ROOMS = ("core", "adapters", "entrypoints")
 OUTSIDE_THE_SDIST = (".*", "__pycache__", "*.py[co]", "build", "dist", "*.egg-info")
 
@@ -32,7 +34,7 @@ for name in sys.argv[1:]:
     try:
         importlib.import_module(name)
     except ImportError as error:
-        clear = "reprieve[" in str(error)
+        clear = type(error).__name__ == "MissingExtraError"
         of_an_extra = isinstance(error, ModuleNotFoundError) and not (error.name or "reprieve").startswith("reprieve")
         behind_the_front_door = name.startswith(("reprieve.entrypoints.cli.", "reprieve.entrypoints.controller"))
         if not (clear or (of_an_extra and behind_the_front_door)):
@@ -66,7 +68,10 @@ def check(scratch: Path) -> None:
     check_imports(alone)
     check_front_door(alone)
     check_demo(install(f"{wheel}[cli]", scratch / "cli"))
-    print(f"{wheel.name}: {len(files_of_the_tree())} files, as in the tree; works with attrs alone, and with cli alone")
+    check_image(wheel, scratch / "image")
+    print(
+        f"{wheel.name}: {len(files_of_the_tree())} files, as in the tree; works with attrs, with cli, and in the image"
+    )
 
 
 def build(scratch: Path) -> Path:
@@ -105,16 +110,24 @@ def files_under(folder: Path) -> Iterator[Path]:
 
 def install(wheel: str, venv: Path) -> Path:
     """Install the wheel into a new environment, the rest at the locked versions; give the environment's scripts."""
-    uv = str(Path(sys.executable).parent / "uv")
-    run(uv, "venv", "--quiet", "--python", sys.executable, str(venv))
-    bin_dir = venv / "bin"
-    locked = str(ROOT / "requirements" / "dev.txt")
-    command = (uv, "pip", "install", "--quiet", "--python", str(bin_dir / "python"), "--constraint", locked, wheel)
-    try:
-        run(*command, "--offline")  # what it needs is in uv's cache, unless somebody emptied it
-    except BrokenWheelError:
-        run(*command)
+    bin_dir = environment(venv)
+    pip(bin_dir, "install", "--constraint", str(ROOT / "requirements" / "dev.txt"), wheel)
     return bin_dir
+
+
+def environment(venv: Path) -> Path:
+    """Make an empty environment; give its scripts."""
+    run(UV, "venv", "--quiet", "--python", sys.executable, str(venv))
+    return venv / "bin"
+
+
+def pip(bin_dir: Path, command: str, *arguments: str) -> None:
+    """Let uv do it in that environment, without the network when it can."""
+    line = (UV, "pip", command, "--quiet", "--python", str(bin_dir / "python"), *arguments)
+    try:
+        run(*line, "--offline")  # what it needs is in uv's cache, unless somebody emptied it
+    except BrokenWheelError:
+        run(*line)
 
 
 def check_requirements(bin_dir: Path) -> None:
@@ -127,8 +140,12 @@ def check_requirements(bin_dir: Path) -> None:
 
 def check_imports(bin_dir: Path) -> None:
     """Import each module by itself into one interpreter that has attrs alone."""
-    modules = sorted(name for name in map(module_of, files_of_the_tree()) if name)
-    refuse_if(*run(str(bin_dir / "python"), "-c", IMPORT_EVERY_MODULE, *modules).splitlines())
+    refuse_if(*run(str(bin_dir / "python"), "-c", IMPORT_EVERY_MODULE, *modules()).splitlines())
+
+
+def modules() -> list[str]:
+    """Name every module of the wheel that can be imported."""
+    return sorted(name for name in map(module_of, files_of_the_tree()) if name)
 
 
 def module_of(file: str) -> str:
@@ -143,9 +160,9 @@ def check_front_door(bin_dir: Path) -> None:
     """Without the extra `cli`, the command names it and ends with exit code 1."""
     for command in ("reprieve", "kubectl-reprieve"):
         ended = subprocess.run([bin_dir / command, "--help"], capture_output=True, text=True, check=False, env=clean())
-        if ended.returncode != 1 or "reprieve[cli]" not in ended.stderr or "Traceback" in ended.stderr:
+        if ended.returncode != 1 or "the extra cli" not in ended.stderr or "Traceback" in ended.stderr:
             refuse_if(
-                f"`{command} --help` with attrs alone should end with 1 and name the extra reprieve[cli];"
+                f"`{command} --help` with attrs alone should end with 1 and name the extra cli;"
                 f" it ended with {ended.returncode}: {(ended.stderr or ended.stdout).strip()}"
             )
 
@@ -153,6 +170,15 @@ def check_front_door(bin_dir: Path) -> None:
 def check_demo(bin_dir: Path) -> None:
     """The demo needs the extra `cli` alone: nothing on its way loads an SDK."""
     run(str(bin_dir / "reprieve"), "demo")
+
+
+def check_image(wheel: Path, venv: Path) -> None:
+    """What the image is built of, by hash and by nothing else, is all that the wheel needs."""
+    bin_dir = environment(venv)
+    pip(bin_dir, "install", "--require-hashes", "--requirement", str(ROOT / "requirements" / "image.txt"))
+    pip(bin_dir, "install", "--no-index", "--no-deps", str(wheel))
+    pip(bin_dir, "check")
+    run(str(bin_dir / "python"), "-c", f"import {', '.join(modules())}")
 
 
 def run(*command: str) -> str:

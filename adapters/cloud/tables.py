@@ -22,8 +22,8 @@ from datetime import datetime, timedelta
 from attrs import field, frozen
 
 from reprieve.core.errors import (
-    InvalidError,
     LockedError,
+    MissingExtraError,
     ReprieveError,
     ThrottledError,
     UnavailableError,
@@ -137,6 +137,6 @@ def pause(header: str | None) -> timedelta:
     return timedelta(seconds=min(seconds, LONGEST_PAUSE.total_seconds())) if 0 < seconds < math.inf else timedelta(0)
 
 
-def not_installed(extra: str) -> InvalidError:
+def not_installed(extra: str) -> MissingExtraError:
     """The error for a provider whose SDK is not there, with the way out."""
-    return InvalidError(f"the SDK for {extra} is not installed: pip install 'reprieve[{extra}]'")
+    return MissingExtraError(f"the SDK for {extra}", extra=extra)

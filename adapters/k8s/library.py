@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from reprieve.core.errors import MissingExtraError
+
 try:
     import msgspec
 except ModuleNotFoundError as fault:
-    raise ImportError("msgspec is not installed: pip install 'reprieve[k8s]'", name=fault.name) from fault
+    raise MissingExtraError("msgspec", extra="k8s") from fault
 
 __all__ = ["msgspec"]

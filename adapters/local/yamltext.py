@@ -19,7 +19,7 @@ from typing import Any
 
 from attrs import field, frozen
 
-from reprieve.core.errors import ReprieveError
+from reprieve.core.errors import MissingExtraError
 from reprieve.core.values import as_tuple
 
 DEPTH_LIMIT = 100
@@ -83,12 +83,12 @@ class _Frame:
 def _library() -> Any:
     """PyYAML, once it is needed: what works in memory alone does without.
 
-    Raises ``ReprieveError`` when it is not there.
+    Raises ``MissingExtraError`` when it is not there.
     """
     try:
         import yaml
     except ModuleNotFoundError as error:
-        raise ReprieveError("PyYAML is not installed: pip install 'reprieve[cli]'") from error
+        raise MissingExtraError("PyYAML", extra="cli") from error
     return yaml
 
 

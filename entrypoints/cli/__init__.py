@@ -19,7 +19,9 @@ def main() -> None:
     except ModuleNotFoundError as fault:
         if fault.name != "click":
             raise
-        sys.stderr.write("reprieve: the command needs its libraries: pip install 'reprieve[cli]'\n")
+        from reprieve.core.errors import MissingExtraError  # here, since --help needs nothing of core
+
+        sys.stderr.write(f"reprieve: {MissingExtraError('click', extra='cli')}\n")
         sys.exit(1)
     sys.exit(run(sys.argv[1:]))
 

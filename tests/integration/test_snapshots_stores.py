@@ -154,7 +154,10 @@ def test_an_sdk_that_is_not_installed_is_told_with_the_extra_that_brings_it(prov
         env={"PATH": "/usr/bin:/bin"},
     )
 
-    assert f"InvalidError the SDK for {provider} is not installed: pip install 'reprieve[{provider}]'" in result.stderr
+    assert (
+        f"MissingExtraError the SDK for {provider} is not installed: it comes with the extra {provider};"
+        in result.stderr
+    )
 
 
 def test_no_credential_is_denied_and_not_an_error_of_an_sdk(monkeypatch):

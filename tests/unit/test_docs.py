@@ -75,3 +75,48 @@ def test_each_tool_is_listed():
     pinned = re.findall(NAME.pattern, (ROOT / "requirements" / "uv.txt").read_text(encoding="utf-8"), re.MULTILINE)
 
     assert sorted(listed) == sorted(names(PROJECT["dependency-groups"]["dev"]) | set(pinned))
+
+
+# An installer, and on the same line this project by its name: "pip install 'reprieve[k8s]'", "uvx reprieve".
+BY_NAME = re.compile(
+    r"\b(?:(?:pip3?|pipx|uv|poetry|conda|pdm|easy_install)\b[^\n`]*\b(?:install|add|run|inject|upgrade)\b|uvx\b)"
+    r"[^\n`#]*?(?<![\w./:@-])['\"]?reprieve(?:\[[\w, {}]*\])?['\"]?(?:[=<>~!]=?[\w.]+)?(?![\w./-])"
+)
+
+
+def told():
+    """Every file that says something to somebody: pages, manifests, messages in the code."""
+    folders = ("core", "adapters", "entrypoints", "tools", "benchmarks", "deploy", "docs")
+    inside = [path for folder in folders for path in (ROOT / folder).rglob("*") if path.is_file()]
+    return [path for path in [*PAGES, ROOT / "Makefile", *inside] if path.suffix not in {".pyc", ".typed"}]
+
+
+def test_nobody_is_told_to_install_by_a_name_that_is_not_ours():
+    """Whoever takes the name on an index has their code run by all who follow the documentation."""
+    found = {
+        str(path.relative_to(ROOT)): lines
+        for path in told()
+        if (lines := BY_NAME.findall(path.read_text(encoding="utf-8")))
+    }
+
+    assert found == {}
+
+
+@pytest.mark.parametrize(
+    ("line", "by_name"),
+    [
+        pytest.param("pip install reprieve", True, id="plain"),
+        pytest.param("pip install 'reprieve[k8s]'", True, id="extra"),
+        pytest.param('pip install --upgrade "reprieve[all]==0.1.0"', True, id="version"),
+        pytest.param("f\"pip install 'reprieve[{extra}]'\"", True, id="in-code"),
+        pytest.param("uv pip install reprieve", True, id="uv"),
+        pytest.param("uvx reprieve plan", True, id="uvx"),
+        pytest.param("pipx install reprieve", True, id="pipx"),
+        pytest.param("pip install '.[k8s]'              # reprieve, in its checkout", False, id="checkout"),
+        pytest.param("pip install './reprieve-0.1.0-py3-none-any.whl[k8s]'", False, id="wheel"),
+        pytest.param("make; .venv/bin/reprieve run", False, id="running-it"),
+        pytest.param("pip install --no-deps /src/reprieve", False, id="folder"),
+    ],
+)
+def test_an_installation_by_name_is_seen(line, by_name):
+    assert bool(BY_NAME.search(line)) == by_name

@@ -60,6 +60,7 @@ MAPPED = [
     (errors.ConflictError("changed"), Conflict("changed")),
     (errors.AlreadyExistsError("there"), Conflict("there")),
     (errors.InvalidError("malformed"), Invalid("malformed")),
+    (errors.MissingExtraError("x", extra="k8s"), Invalid(str(errors.MissingExtraError("x", extra="k8s")))),
     (errors.ExpiredError("410"), Unknown("410")),
     (errors.UnknownError("?"), Unknown("?")),
     (errors.TooMuchError("x"), Unknown("x")),

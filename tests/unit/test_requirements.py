@@ -32,21 +32,30 @@ def test_no_file_says_where_to_install_from(path):
     assert not re.search(r"://|--(extra-)?index|--find-links", path.read_text(encoding="utf-8"))
 
 
-def test_the_image_has_what_the_tests_ran_with():
+def test_the_image_has_what_the_tests_ran_with_and_no_tool():
     assert versions("image.txt") < versions("dev.txt")
+    assert versions("build.txt") < versions("dev.txt")
     assert {"pytest", "moto", "uv"} & {name for name, _ in versions("image.txt")} == set()
     assert {"attrs", "kubernetes", "boto3", "obstore", "click"} <= {name for name, _ in versions("image.txt")}
 
 
 def installations(path):
-    """The commands of a file that install from requirements."""
+    """The commands of a file that install something."""
     joined = path.read_text(encoding="utf-8").replace("\\\n", " ")
-    return [line for line in joined.splitlines() if re.search(r"pip (install|sync)", line) and "requirements/" in line]
+    return re.findall(r"\bpip (?:install|sync|wheel) [^\n&`]*", joined)
 
 
-def test_every_installation_asks_for_the_hashes():
-    pages = [ROOT / "Makefile", *ROOT.glob("*.md"), *(ROOT / "docs").glob("*.md")]
-    found = {path.name: installations(path) for path in pages}
+def test_every_installation_from_the_requirements_asks_for_the_hashes():
+    pages = [ROOT / "Makefile", ROOT / "deploy" / "Containerfile", *ROOT.glob("*.md"), *(ROOT / "docs").glob("*.md")]
+    found = [each for path in pages for each in installations(path) if re.search(r"requirement|\.txt", each)]
 
-    assert len(found["Makefile"]) == 2
-    assert [line for lines in found.values() for line in lines if "--require-hashes" not in line] == []
+    assert len(found) > 5
+    assert [each for each in found if "--require-hashes" not in each] == []
+
+
+@pytest.mark.parametrize("path", ["Makefile", "deploy/Containerfile"])
+def test_what_is_installed_without_hashes_is_ours_and_asks_no_index(path):
+    without = [each for each in installations(ROOT / path) if "--require-hashes" not in each]
+
+    assert without
+    assert [each for each in without if not re.search(r"--no-index|--offline", each) or "--no-deps" not in each] == []
