@@ -20,7 +20,7 @@ from __future__ import annotations
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
 from typing import Any
@@ -143,6 +143,26 @@ def charge(size: int, what: str) -> None:
         opened.charge(size, what)
 
 
+def gather(chunks: Iterable[bytes], *, limit: int, refusal: bool, what: str) -> bytes:
+    """Put an answer's body together, chunk by chunk. Raises ``TooMuchError`` beyond the limit.
+
+    Of a refusal the start will do: it says why, and no more than the limit of it is taken. Whoever gives the chunks
+    sees to the connection, which cannot carry another call when this ends early.
+    """
+    body = bytearray()
+    for chunk in chunks:
+        charge(len(chunk), what)
+        body += chunk
+        if len(body) > limit:
+            if refusal:
+                break
+            raise TooMuchError(
+                f"{what}: the answer has more than {limit} bytes, the most that is read of one: "
+                "nothing is concluded from it"
+            )
+    return bytes(body[:limit])
+
+
 def charge_json(data: bytes, what: str) -> None:
     """Charge what the objects cost that JSON becomes, before it is read. Raises ``TooMuchError`` beyond ``LARGEST``."""
     values = data.count(b",") + data.count(b"[") + data.count(b"{")
@@ -186,14 +206,15 @@ def weight_of(meta: ObjectMeta) -> int:
     pairs = (*meta.labels.items(), *meta.annotations.items())
     owners = sum(AN_OWNER + _text(owner.name) + _text(owner.kind) for owner in meta.owners)
     finalizers = sum(map(_text, meta.finalizers))
-    return AN_OBJECT + _text(meta.name) + owners + finalizers + sum(A_PAIR + len(k) + _wide(v) for k, v in pairs)
+    return AN_OBJECT + _text(meta.name) + owners + finalizers + sum(A_PAIR + len(k) + width(v) for k, v in pairs)
 
 
 def _text(text: str) -> int:
-    return A_TEXT + _wide(text)
+    return A_TEXT + width(text)
 
 
-def _wide(text: str) -> int:
+def width(text: str) -> int:
+    """What a text's characters take in memory, at most."""
     return len(text) if text.isascii() else 4 * len(text)
 
 

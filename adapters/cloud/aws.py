@@ -19,12 +19,15 @@ import threading
 import xml.etree.ElementTree as ET
 from collections.abc import Iterator, Mapping
 from datetime import UTC, timedelta
-from functools import cache
+from functools import cache, partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from attrs import evolve
 
+from reprieve.adapters.budget import charge_xml, gather
+from reprieve.adapters.cloud.answers import REFUSAL, limit_of
+from reprieve.adapters.cloud.listing import tagged
 from reprieve.adapters.cloud.tables import (
     Fault,
     Rule,
@@ -37,6 +40,7 @@ from reprieve.adapters.cloud.tables import (
     pause,
     translated,
 )
+from reprieve.adapters.sizes import CHUNK
 from reprieve.core.backups import SnapshotLocation
 from reprieve.core.errors import (
     ConflictError,
@@ -65,7 +69,7 @@ PROVIDER = "aws"
 TIMEOUT = timedelta(seconds=30)
 CONNECT_TIMEOUT = timedelta(seconds=10)
 CONNECTIONS = 64  # more than the highest sensible snapshotParallelism, so that no worker waits for a connection
-PAGE = 1000
+PAGE = 500  # with 50 tags on each snapshot still less than is read of an answer
 GIB = 2**30
 
 SNAPSHOT_ID = re.compile(r"snap-([0-9a-f]{8}|[0-9a-f]{17})")
@@ -255,9 +259,10 @@ class AwsSnapshotStore:
                 Filters=[{"Name": "tag-key", "Values": [escape(tag)]}],
                 PaginationConfig={"PageSize": PAGE},
             )
-            snapshots = [read_snapshot(item) for page in found for item in page["Snapshots"]]
-        # Stand-ins match more than they should; EC2's filter has wildcards that we do not mean.
-        yield from sorted((s for s in snapshots if tag in s.tags), key=lambda s: s.id)
+            # Stand-ins match more than they should; EC2's filter has wildcards that we do not mean.
+            read = ((map(read_snapshot, page["Snapshots"]), page.get("NextToken") or "") for page in found)
+            snapshots = tagged(read, tag, what=what)
+        yield from snapshots
 
     def _call(self, what: str) -> EC2Client:
         """The client, made once: sessions are not safe for threads, clients are."""
@@ -345,8 +350,32 @@ def known_regions(session: boto3.Session) -> frozenset[str]:
 
 def _client(session: boto3.Session, *, endpoint: str, timeout: timedelta) -> EC2Client:
     client = session.client("ec2", endpoint_url=endpoint or None, config=_config(timeout))
+    session_of_client: Any = client._endpoint.http_session  # type: ignore[attr-defined]  # noqa: SLF001
+    client.meta.events.register("before-send.ec2.*", partial(_send, session_of_client))
     client.meta.events.register("before-parse.ec2.*", _check_answer)
     return client
+
+
+def _send(session: Any, request: Any, **_: object) -> Any:
+    """Send a request in botocore's place, which would read whatever is sent; errors of the connection are its own."""
+    from botocore.exceptions import ConnectionClosedError, ReadTimeoutError
+
+    request.stream_output = True  # leaves the body to us
+    answer = session.send(request)
+    refusal = answer.status_code >= REFUSAL
+    try:
+        chunks = answer.raw.stream(CHUNK, decode_content=True)
+        body = gather(chunks, limit=limit_of(answer.status_code), refusal=refusal, what="the answer of EC2")
+    except ReprieveError:
+        raise
+    except Exception as error:
+        kind = ReadTimeoutError if "ReadTimeoutError" in class_names(error) else ConnectionClosedError
+        raise kind(error=error, endpoint_url=request.url, request=request) from error
+    finally:
+        answer.raw.close()
+    charge_xml(body, "the answer of EC2")
+    answer._content = body  # noqa: SLF001
+    return answer
 
 
 def _config(timeout: timedelta) -> Config:

@@ -19,11 +19,14 @@ import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
 from datetime import UTC, timedelta
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from attrs import field, frozen
 
+from reprieve.adapters.cloud.answers import bound_requests
+from reprieve.adapters.cloud.listing import tagged
 from reprieve.adapters.cloud.tables import (
     Fault,
     Rule,
@@ -324,9 +327,11 @@ class AzureSnapshotStore:
         client = self._client(self._account.subscription, what)
         with translated(read_fault, ERRORS, what=what):
             group = self._account.group
-            pages = client.snapshots.list_by_resource_group(group) if group else client.snapshots.list()
-            snapshots = [read_snapshot(item, tag=tag) for item in pages]
-        yield from sorted((s for s in snapshots if tag in s.tags), key=lambda s: s.id)
+            found = client.snapshots.list_by_resource_group(group) if group else client.snapshots.list()
+            pages: Any = found.by_page()
+            read = ((map(partial(read_snapshot, tag=tag), page), pages.continuation_token or "") for page in pages)
+            snapshots = tagged(read, tag, what=what)
+        yield from snapshots
 
     def _path(self, snapshot_id: str) -> SnapshotPath:
         """Parse an id. One of another subscription than the location's is refused.
@@ -577,7 +582,7 @@ def _connect(
         connection_timeout=min(seconds, CONNECT_TIMEOUT.total_seconds()), read_timeout=seconds
     )
     transport.open()
-    _widen(transport.session)
+    bound_requests(transport.session, connections=CONNECTIONS)
     return ComputeManagementClient(
         _credential(account),
         subscription,
@@ -605,13 +610,3 @@ def _credential(account: Account) -> Any:
     if token := values.get("AZURE_FEDERATED_TOKEN_FILE"):
         return identity.WorkloadIdentityCredential(**who, token_file_path=token, **options)
     return identity.DefaultAzureCredential(managed_identity_client_id=who["client_id"], **options)
-
-
-def _widen(session: Any) -> None:
-    """Let all workers keep a connection.
-
-    The SDK's session keeps ten, and would open and drop one for every further call.
-    """
-    for scheme in ("https://", "http://"):
-        adapter = session.get_adapter(scheme)
-        session.mount(scheme, type(adapter)(max_retries=adapter.max_retries, pool_maxsize=CONNECTIONS))

@@ -23,6 +23,8 @@ from typing import TYPE_CHECKING, Any
 
 from attrs import frozen
 
+from reprieve.adapters.cloud.answers import bound_requests
+from reprieve.adapters.cloud.listing import tagged
 from reprieve.adapters.cloud.tables import (
     Fault,
     Rule,
@@ -318,8 +320,9 @@ class GcpSnapshotStore:
         with translated(read_fault, ERRORS, what=what):
             request = {"project": clients.project, "max_results": PAGE}
             pages = clients.snapshots.list(request=request, retry=None, timeout=self._timeout).pages
-            snapshots = [read_snapshot(item) for page in pages for item in _complete(page, what).items]
-        yield from sorted((s for s in snapshots if tag in s.tags), key=lambda s: s.id)
+            read = ((map(read_snapshot, _complete(page, what).items), page.next_page_token) for page in pages)
+            snapshots = tagged(read, tag, what=what)
+        yield from snapshots
 
     def _clients(self, what: str) -> Clients:
         with self._lock, translated(read_fault, ERRORS, what=what):
@@ -474,21 +477,10 @@ def _connect(known: Any, *, project: str, endpoint: str, what: str) -> Clients:
     snapshots = compute_v1.SnapshotsClient(credentials=credentials, client_options=options)
     operations = compute_v1.GlobalOperationsClient(credentials=credentials, client_options=options)
     for client in (snapshots, operations):
-        _widen(client.transport)
+        session: Any = getattr(client.transport, "_session", None)
+        if session is not None:
+            bound_requests(session, connections=CONNECTIONS)
     return Clients(project or found or "", snapshots, operations)
-
-
-def _widen(transport: Any) -> None:
-    """Let all workers keep a connection.
-
-    The SDK's session keeps ten, and would open and drop one for every further call.
-    """
-    from requests.adapters import HTTPAdapter
-
-    session = getattr(transport, "_session", None)
-    if session is not None:
-        session.mount("https://", HTTPAdapter(pool_connections=1, pool_maxsize=CONNECTIONS))
-        session.mount("http://", HTTPAdapter(pool_connections=1, pool_maxsize=CONNECTIONS))
 
 
 def _complete(page: compute_v1.SnapshotList, what: str) -> compute_v1.SnapshotList:

@@ -15,6 +15,7 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
 
+from reprieve.adapters.budget import account
 from reprieve.adapters.cloud.breaker import Breaker, held_back
 from reprieve.adapters.cloud.rate import Limiter
 from reprieve.core.outcomes import Outcome, Retryable
@@ -37,11 +38,15 @@ class LimitedSnapshotStore:
 
         ``Pending`` that is not begun when its turn is too far away, ``Retryable`` when the account does not answer.
         """
-        return self._limiter.call(partial(self.store.delete, snapshot_id), doing=f"deleting snapshot {snapshot_id}")
+        return self._limiter.call(partial(self._delete, snapshot_id), doing=f"deleting snapshot {snapshot_id}")
+
+    def _delete(self, snapshot_id: str) -> Outcome:
+        with account():
+            return self.store.delete(snapshot_id)
 
     def get(self, snapshot_id: str) -> SnapshotInfo:
         """Read one snapshot. Raises as the store does, ``UnavailableError`` when the account does not answer."""
-        with self._limiter.breaker.guard(f"reading snapshot {snapshot_id}"):
+        with self._limiter.breaker.guard(f"reading snapshot {snapshot_id}"), account():
             return self.store.get(snapshot_id)
 
     def list(self, tag: str) -> Iterator[SnapshotInfo]:

@@ -21,6 +21,7 @@ from datetime import datetime, timedelta
 
 from attrs import field, frozen
 
+from reprieve.adapters.sizes import MESSAGE
 from reprieve.core.errors import (
     LockedError,
     MissingExtraError,
@@ -30,22 +31,33 @@ from reprieve.core.errors import (
     UnknownError,
 )
 from reprieve.core.outcomes import Done, Outcome, outcome_of
+from reprieve.core.values import cut
 
 LONGEST_MESSAGE = 500
+LONGEST_CODE = 100
 LONGEST_PAUSE = timedelta(hours=1)
+
+
+def _code(text: str) -> str:
+    return cut(text, limit=LONGEST_CODE)
+
+
+def _message(text: str) -> str:
+    return cut(text, limit=MESSAGE)
 
 
 @frozen
 class Fault:
-    """What an SDK said. ``classes``.
+    """What an SDK said, cut before any pattern sees it.
 
-    The exception's class and its bases by name; ``status``: HTTP, 0 for none; ``code``: the provider's word.
+    ``classes``: the exception's class and its bases by name; ``status``: HTTP, 0 for none; ``code``: the provider's
+    word.
     """
 
     classes: tuple[str, ...] = ()
     status: int = 0
-    code: str = ""
-    message: str = ""
+    code: str = field(default="", converter=_code)
+    message: str = field(default="", converter=_message)
     after: timedelta = timedelta(0)
     until: datetime | None = None
 

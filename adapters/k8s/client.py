@@ -17,7 +17,7 @@ from http import HTTPStatus
 from pathlib import Path
 from typing import Any
 
-from reprieve.adapters.budget import charge
+from reprieve.adapters.budget import gather
 from reprieve.adapters.k8s.cluster import PAGE, KubernetesCluster
 from reprieve.adapters.k8s.errors import Answer, error_of, failure_of
 from reprieve.adapters.k8s.transport import Request
@@ -195,22 +195,17 @@ def _answer(request: Request, response: Any) -> Answer:
 
 def _body(request: Request, response: Any) -> bytes:
     """Read an answer's body: all of it, or of a refusal its start. Raises ``TooMuchError`` beyond the limit."""
-    refusal = response.status >= HTTPStatus.BAD_REQUEST
-    limit = STATUS_BODY if refusal else request.limit
-    stream, body = response.response, bytearray()
-    for chunk in stream.stream(CHUNK, decode_content=True):
-        charge(len(chunk), str(request.ask))
-        body += chunk
-        if len(body) > limit:
-            stream.close()  # what is left of it is nobody's business, and the connection carries no other call
-            if not refusal:
-                raise TooMuchError(
-                    f"{request.ask}: the answer has more than {limit} bytes, the most that is read of one: "
-                    "nothing is concluded from it"
-                )
-            break
-    stream.release_conn()
-    return bytes(body[:limit])
+    refusal, stream = response.status >= HTTPStatus.BAD_REQUEST, response.response
+    try:
+        return gather(
+            stream.stream(CHUNK, decode_content=True),
+            limit=STATUS_BODY if refusal else request.limit,
+            refusal=refusal,
+            what=str(request.ask),
+        )
+    finally:
+        # What was read to its end went back to its pool by itself; the rest is nobody's business.
+        stream.close()
 
 
 def _home_file() -> str:
