@@ -10,6 +10,7 @@ from __future__ import annotations
 from typing import Any
 
 from reprieve.adapters.budget import charge_json, gather
+from reprieve.adapters.cloud.known import remember_sent
 from reprieve.adapters.sizes import CHUNK, CLOUD_ANSWER, ERROR_BODY
 
 REFUSAL = 300
@@ -23,13 +24,14 @@ def limit_of(status: int) -> int:
 def bound_requests(session: Any, *, connections: int) -> None:
     """Let a session of requests (Google's and Azure's SDKs have one) read no answer further than its limit.
 
-    It keeps ``connections`` open besides: the SDKs' sessions keep ten, and would open and drop one for every further
-    call of our workers.
+    What it sends as a token is known to be secret from then on. It keeps ``connections`` open: the SDKs' sessions keep
+    ten, and would open and drop one for every further call of our workers.
     """
     from requests.adapters import HTTPAdapter
 
     class BoundedAdapter(HTTPAdapter):
         def send(self, request: Any, *args: Any, **kwargs: Any) -> Any:
+            remember_sent(request.headers)
             response: Any = super().send(request, *args, **kwargs)
             what = f"the answer to {request.method} {str(request.url).partition('?')[0]}"
             try:

@@ -11,23 +11,23 @@ the credential's.
 
 from __future__ import annotations
 
-import configparser
-import os
 import re
-import tempfile
 import threading
 import xml.etree.ElementTree as ET
 from collections.abc import Iterator, Mapping
 from datetime import UTC, timedelta
-from functools import cache, partial
-from pathlib import Path
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from attrs import evolve
 
 from reprieve.adapters.budget import charge_xml, gather
 from reprieve.adapters.cloud.answers import REFUSAL, limit_of
+from reprieve.adapters.cloud.aws_sessions import TIMEOUT, check_profile, client_config, open_session
+from reprieve.adapters.cloud.known import remember_sent
 from reprieve.adapters.cloud.listing import tagged
+from reprieve.adapters.cloud.secret_aws import read_profile
+from reprieve.adapters.cloud.secret_text import check_config
 from reprieve.adapters.cloud.tables import (
     Fault,
     Rule,
@@ -35,7 +35,7 @@ from reprieve.adapters.cloud.tables import (
     build_error,
     class_names,
     error_for,
-    not_installed,
+    native,
     outcome,
     pause,
     translated,
@@ -60,15 +60,10 @@ from reprieve.core.ports import SnapshotInfo
 
 if TYPE_CHECKING:
     import boto3
-    import botocore.session
-    from botocore.config import Config
     from mypy_boto3_ec2.client import EC2Client
     from mypy_boto3_ec2.type_defs import SnapshotTypeDef
 
 PROVIDER = "aws"
-TIMEOUT = timedelta(seconds=30)
-CONNECT_TIMEOUT = timedelta(seconds=10)
-CONNECTIONS = 64  # more than the highest sensible snapshotParallelism, so that no worker waits for a connection
 PAGE = 500  # with 50 tags on each snapshot still less than is read of an answer
 GIB = 2**30
 
@@ -182,7 +177,7 @@ Sources: EC2's list of error codes, botocore's exceptions, and runs against both
 class AwsSnapshots:
     """Opens the EBS snapshots of a location.
 
-    ``config.region`` and ``config.profile``, the SDK's defaults where they are absent.
+    ``config.region``, the SDK's default where it is absent; ``config.profile`` names a profile of the Secret.
 
     ``endpoint`` is for stand-ins; without it ``AWS_ENDPOINT_URL_EC2`` and ``AWS_ENDPOINT_URL`` hold, as everywhere in
     the SDK.
@@ -201,8 +196,12 @@ class AwsSnapshots:
         Raises ``InvalidError`` for a file, profile or region that cannot be used.
         """
         what = f"snapshot location {location.name}"
+        check_config(location.config, what=what)
+        name = location.config.get("profile", "")
+        check_profile(name, secret=credential is not None, what=what)
         with translated(read_fault, ERRORS, what=what):
-            session = _session(location, credential)
+            profile = None if credential is None else read_profile(credential, name)
+            session = open_session(profile, region=location.region)
             if not session.region_name:
                 raise InvalidError(
                     f"{what}: spec.config.region is missing, and neither AWS_DEFAULT_REGION nor ~/.aws has one"
@@ -229,7 +228,8 @@ class AwsSnapshotStore:
         what = f"deleting snapshot {snapshot_id}"
         check_id(snapshot_id)
         try:
-            self._call(what).delete_snapshot(SnapshotId=snapshot_id)
+            with native():
+                self._call(what).delete_snapshot(SnapshotId=snapshot_id)
         except ReprieveError:
             raise
         except Exception as error:
@@ -287,7 +287,8 @@ class AwsSnapshotStore:
         if kind is not LockedError and not (kind in {UnknownError, DeniedError} and fault.status == REFUSED):
             return fault
         try:
-            locks = self._call("").describe_locked_snapshots(SnapshotIds=[snapshot_id])["Snapshots"]
+            with native():
+                locks = self._call("").describe_locked_snapshots(SnapshotIds=[snapshot_id])["Snapshots"]
         except Exception:  # noqa: BLE001 (the refusal itself is what is reported; this was only for its date)
             return fault
         held = [lock for lock in locks if lock.get("LockState") not in {None, "expired"}]
@@ -349,7 +350,7 @@ def known_regions(session: boto3.Session) -> frozenset[str]:
 
 
 def _client(session: boto3.Session, *, endpoint: str, timeout: timedelta) -> EC2Client:
-    client = session.client("ec2", endpoint_url=endpoint or None, config=_config(timeout))
+    client = session.client("ec2", endpoint_url=endpoint or None, config=client_config(timeout))
     session_of_client: Any = client._endpoint.http_session  # type: ignore[attr-defined]  # noqa: SLF001
     client.meta.events.register("before-send.ec2.*", partial(_send, session_of_client))
     client.meta.events.register("before-parse.ec2.*", _check_answer)
@@ -360,6 +361,7 @@ def _send(session: Any, request: Any, **_: object) -> Any:
     """Send a request in botocore's place, which would read whatever is sent; errors of the connection are its own."""
     from botocore.exceptions import ConnectionClosedError, ReadTimeoutError
 
+    remember_sent(request.headers)
     request.stream_output = True  # leaves the body to us
     answer = session.send(request)
     refusal = answer.status_code >= REFUSAL
@@ -376,18 +378,6 @@ def _send(session: Any, request: Any, **_: object) -> Any:
     charge_xml(body, "the answer of EC2")
     answer._content = body  # noqa: SLF001
     return answer
-
-
-def _config(timeout: timedelta) -> Config:
-    from botocore.config import Config
-
-    seconds = timeout.total_seconds()
-    return Config(
-        retries={"mode": "standard", "total_max_attempts": 1},
-        connect_timeout=min(seconds, CONNECT_TIMEOUT.total_seconds()),
-        read_timeout=seconds,
-        max_pool_connections=CONNECTIONS,
-    )
 
 
 def _check_answer(*, operation_model: Any, response_dict: Mapping[str, Any], **_: object) -> None:
@@ -418,106 +408,3 @@ def _raise_inner_error(root: ET.Element, operation: str) -> None:
 
 def _tag(element: ET.Element) -> str:
     return element.tag.rpartition("}")[2]
-
-
-def _session(location: SnapshotLocation, credential: bytes | None) -> boto3.Session:
-    try:
-        import boto3
-    except ImportError as error:
-        raise not_installed(PROVIDER) from error
-
-    region, profile = location.region or None, location.config.get("profile", "")
-    if credential is None:
-        return boto3.Session(botocore_session=_core(profile), region_name=region)
-    return _session_from_file(credential, profile or "default", region)
-
-
-def _session_from_file(credential: bytes, profile: str, region: str | None) -> boto3.Session:
-    """Use one profile of a shared credentials file, and nothing else of this machine's own chain."""
-    import boto3
-
-    text, section = read_profile(credential, profile)
-    region = region or section.get("region")
-    if "role_arn" in section:
-        return boto3.Session(botocore_session=_core_for_role(text, profile), region_name=region)
-    return boto3.Session(
-        aws_access_key_id=section["aws_access_key_id"],
-        aws_secret_access_key=section["aws_secret_access_key"],
-        aws_session_token=section.get("aws_session_token") or section.get("aws_security_token"),
-        botocore_session=_core(),
-        region_name=region,
-    )
-
-
-def _core(profile: str = "", *, file: str = "") -> botocore.session.Session:
-    """A session of botocore, on one file alone where one is given, and without any of the environment's then.
-
-    All sessions share what they read of EC2's model: half a second for every further location.
-    """
-    import botocore.session
-
-    core = botocore.session.Session(profile=profile or None)
-    if file:
-        core.set_config_variable("credentials_file", file)
-        core.set_config_variable("config_file", os.devnull)
-    core.register_component("data_loader", _loader(core.get_config_variable("data_path")))
-    return core
-
-
-@cache
-def _loader(data_path: str | None) -> Any:
-    from botocore.loaders import create_loader
-
-    return create_loader(data_path)
-
-
-def read_profile(credential: bytes, profile: str) -> tuple[str, Mapping[str, str]]:
-    """Read a profile of a shared credentials file.
-
-    No text of the file gets into the error. Raises ``InvalidError`` where it is of no use.
-    """
-    try:
-        text = credential.decode("utf-8")
-        parsed = configparser.RawConfigParser(default_section="", strict=False)
-        parsed.read_string(text)
-    except (UnicodeDecodeError, configparser.Error) as error:
-        raise InvalidError(
-            "the credential's Secret holds no AWS shared credentials file: [default], then key = value lines"
-        ) from error
-    if not parsed.has_section(profile):
-        raise InvalidError(
-            f"the credential's Secret has no profile [{profile}], only {', '.join(parsed.sections()) or 'none'}"
-        )
-    _refuse_commands(parsed)
-    section = dict(parsed.items(profile))
-    missing = [k for k in ("aws_access_key_id", "aws_secret_access_key") if not section.get(k)]
-    if missing and not section.get("role_arn"):
-        raise InvalidError(
-            f"profile [{profile}] of the credential's Secret has no {' and no '.join(missing)}, and no role_arn"
-        )
-    return text, section
-
-
-def _refuse_commands(parsed: configparser.RawConfigParser) -> None:
-    """A ``credential_process`` is a command line: who may write a Secret must not run commands in our process."""
-    bad = [name for name in parsed.sections() if parsed.has_option(name, "credential_process")]
-    if bad:
-        raise InvalidError(
-            f"profile [{bad[0]}] of the credential's Secret has a credential_process: commands are not run from Secrets"
-        )
-
-
-def _core_for_role(text: str, profile: str) -> botocore.session.Session:
-    """A session for a profile that takes on a role.
-
-    botocore reads such profiles from files only, so there is one, for a moment, for us alone.
-    """
-    handle, name = tempfile.mkstemp(prefix="reprieve-")
-    try:
-        with os.fdopen(handle, "w", encoding="utf-8") as file:
-            file.write(text)
-        core = _core(profile, file=name)
-        core.full_config  # noqa: B018 (reads the file now; botocore keeps what it read)
-    finally:
-        Path(name).unlink(missing_ok=True)
-    return core

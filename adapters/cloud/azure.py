@@ -26,7 +26,10 @@ from typing import TYPE_CHECKING, Any
 from attrs import field, frozen
 
 from reprieve.adapters.cloud.answers import bound_requests
+from reprieve.adapters.cloud.known import remember
 from reprieve.adapters.cloud.listing import tagged
+from reprieve.adapters.cloud.secret_azure import read_secret, read_values
+from reprieve.adapters.cloud.secret_text import check_config
 from reprieve.adapters.cloud.tables import (
     Fault,
     Rule,
@@ -462,7 +465,8 @@ def _raise_for(answer: HttpResponse) -> None:
 def read_account(location: SnapshotLocation, credential: bytes | None) -> Account:
     """Gather a location's configuration and the values of its credential. Raises ``InvalidError``."""
     what = f"snapshot location {location.name}"
-    values = _environment() if credential is None else read_values(credential)
+    check_config(location.config, what=what)
+    values = _environment() if credential is None else read_secret(credential)
     subscription = location.config.get("subscriptionId") or values.get("AZURE_SUBSCRIPTION_ID", "")
     if subscription and not re.fullmatch(SUBSCRIPTION, subscription, re.IGNORECASE | re.ASCII):
         raise InvalidError(f"{what}: subscriptionId {subscription[:200]!r} is not the id of a subscription")
@@ -489,29 +493,6 @@ def _environment() -> Mapping[str, str]:
         return own | read_values(Path(file).read_bytes())
     except OSError as error:
         raise InvalidError(f"AZURE_CREDENTIALS_FILE {file} cannot be read: {error.strerror}") from error
-
-
-def read_values(credential: bytes) -> dict[str, str]:
-    """Read a file of ``KEY=value`` lines.
-
-    Comments, ``export`` and quotes are understood. No value gets into an error.
-    """
-    try:
-        text = credential.decode("utf-8")
-    except UnicodeDecodeError as error:
-        raise InvalidError("the credential's Secret is no text: lines like AZURE_TENANT_ID=… are expected") from error
-    lines = [line.strip().removeprefix("export ") for line in text.splitlines()]
-    pairs = [line.partition("=") for line in lines if line and not line.startswith("#")]
-    bad = [number for number, (key, equals, _) in enumerate(pairs, 1) if not equals or not key.strip().isidentifier()]
-    if bad:
-        raise InvalidError(f"entry {bad[0]} of the credential's Secret is not of the form AZURE_TENANT_ID=…")
-    return {key.strip(): _unquote(value.strip()) for key, _, value in pairs}
-
-
-def _unquote(value: str) -> str:
-    if len(value) > 1 and value[0] == value[-1] and value[0] in "'\"":
-        return value[1:-1]
-    return re.split(r"\s#", value, maxsplit=1)[0].strip()
 
 
 UNITS = {"h": 3600.0, "m": 60.0, "s": 1.0, "ms": 0.001}
@@ -599,6 +580,7 @@ def _credential(account: Account) -> Any:
     from azure import identity
 
     values, authority = account.values, arm_cloud(account.values)[1]
+    remember(values.get("AZURE_CLIENT_SECRET"))
     who: dict[str, Any] = {"tenant_id": values.get(IDENTITY[0]), "client_id": values.get(IDENTITY[1])}
     options: dict[str, Any] = {"authority": authority, "retry_total": 0}
     if not account.from_secret and not values.get("AZURE_CREDENTIALS_FILE"):

@@ -16,7 +16,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Collection, Hashable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
@@ -29,7 +29,7 @@ from reprieve.adapters.cloud.buckets_locations import check_location, prefix_of,
 from reprieve.adapters.cloud.endpoints import EndpointPolicy
 from reprieve.adapters.cloud.kept import Kept, fingerprint
 from reprieve.adapters.cloud.limited import QUICK_FAILURES, GuardedObjectStore
-from reprieve.adapters.cloud.tables import build_error, not_installed
+from reprieve.adapters.cloud.tables import build_error, native, not_installed, told, without_secrets
 from reprieve.core.backups import StorageLocation, plain_provider
 from reprieve.core.errors import (
     ContainerMissingError,
@@ -247,7 +247,8 @@ class CloudObjectStore:
 
         probe = join(directory, PROBE)
         try:
-            obstore.get(self._store(), probe)
+            with native():
+                obstore.get(self._store(), probe)
         except Exception as error:
             fault = read_fault(error)
             refused = build_error(fault, ERRORS, what=f"{self.place}: listing {strip(self._prefix, directory)}/")
@@ -333,7 +334,8 @@ class CloudObjectStore:
         import obstore
 
         try:
-            obstore.delete(self._store(), [*paths])
+            with native():
+                obstore.delete(self._store(), [*paths])
         except Exception as error:  # noqa: BLE001 (what it means is told apart for each key)
             return self._after_failure(paths, error)
         return dict.fromkeys(paths, Done())
@@ -412,15 +414,9 @@ class CloudObjectStore:
         except InvalidError as error:
             raise InvalidError(f"{self.place}: {error}") from error
 
-    @contextmanager
-    def _asking(self, doing: str) -> Iterator[None]:
-        """Let no exception of obstore out."""
-        try:
-            yield
-        except ReprieveError:
-            raise
-        except Exception as error:
-            raise self._error(error, doing) from error
+    def _asking(self, doing: str) -> AbstractContextManager[None]:
+        """Let nothing of obstore out: neither its exceptions nor its panics, nor what they quote of a credential."""
+        return told(lambda error: self._error(error, doing))
 
     def _error(self, error: Exception, doing: str) -> ReprieveError:
         """What an exception means.
@@ -430,7 +426,7 @@ class CloudObjectStore:
         ours = error if isinstance(error, ReprieveError) else raised_by_us(error)
         fault = read_fault(error)
         if ours:
-            return ours
+            return without_secrets(ours)
         if is_unclear_404(fault) and self._lists_something():
             return NotFoundError(f"{self.place}: {doing}: HTTP 404")
         return build_error(fault, ERRORS, what=f"{self.place}: {doing}")
@@ -439,7 +435,8 @@ class CloudObjectStore:
         import obstore
 
         try:
-            return next(iter(obstore.list(self._store(), self._prefix or None, chunk_size=1)), None) is not None
+            with native():
+                return next(iter(obstore.list(self._store(), self._prefix or None, chunk_size=1)), None) is not None
         except Exception as error:
             if isinstance(found := build_error(read_fault(error), ERRORS, what=self.place), ContainerMissingError):
                 raise found from error

@@ -22,8 +22,11 @@ from reprieve.adapters.cloud import buckets_locations as locations
 from reprieve.adapters.cloud.buckets_credentials import Credential
 from reprieve.adapters.cloud.buckets_locations import Endpoint
 from reprieve.adapters.cloud.endpoints import EndpointPolicy, Place, Standing, admit
+from reprieve.adapters.cloud.known import hide
+from reprieve.adapters.cloud.tables import native
 from reprieve.core.backups import StorageLocation, plain_provider
 from reprieve.core.errors import InvalidError, ReprieveError
+from reprieve.core.values import cut
 
 S3_BATCH = 1000
 AZURE_BATCH = 256
@@ -183,7 +186,8 @@ def _made(location: StorageLocation, make: Callable[[], Any]) -> Any:
     obstore's own words are left out where they may quote a credential: only the first line's head is told.
     """
     try:
-        return make()
+        with native():
+            return make()
     except Exception as error:
-        said = str(error).split("\n", 1)[0].split(":", 1)[0][:200]
+        said = hide(cut(error)).split("\n", 1)[0].split(":", 1)[0][:200]
         raise InvalidError(f"{locations.what(location)}: its configuration cannot be used: {said}") from error

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 from collections.abc import Callable, Mapping
 from datetime import UTC, datetime, timedelta
 from typing import Any
@@ -19,10 +20,17 @@ from typing import Any
 from attrs import frozen
 
 from reprieve.adapters.cloud import aws, azure, gcp
+from reprieve.adapters.cloud.aws_sessions import check_profile, open_session
 from reprieve.adapters.cloud.buckets_locations import flag, named, s3_region, what
-from reprieve.adapters.cloud.tables import not_installed, translated
-from reprieve.core.backups import SnapshotLocation, StorageLocation
+from reprieve.adapters.cloud.known import hide, remember
+from reprieve.adapters.cloud.secret_aws import Keys, read_profile
+from reprieve.adapters.cloud.secret_azure import is_account_key, read_secret
+from reprieve.adapters.cloud.secret_gcp import Federation, ServiceAccount, read_key
+from reprieve.adapters.cloud.tables import native, not_installed, translated
+from reprieve.adapters.sizes import MESSAGE
+from reprieve.core.backups import StorageLocation
 from reprieve.core.errors import DeniedError, InvalidError, ReprieveError, UnavailableError
+from reprieve.core.values import cut
 
 KEPT = timedelta(minutes=5)
 """How long a credential is used before its SDK is asked again; each of them renews its own in time for that."""
@@ -32,6 +40,8 @@ GCS_SCOPE = "https://www.googleapis.com/auth/devstorage.read_write"
 AZURE_SCOPE = "https://storage.azure.com/.default"
 
 Provider = Callable[[], Any]
+
+_ACCOUNT_KEY = re.compile(r"[A-Za-z0-9+/=]{1,1024}")
 
 
 @frozen(repr=False)
@@ -49,26 +59,27 @@ class Credential:
 
 
 def aws_credential(location: StorageLocation, secret: bytes | None) -> tuple[Credential, str]:
-    """The credential for S3 and the region to sign for.
-
-    The profile of the Secret's file; without a Secret boto3's chain; without boto3 obstore's own.
-    """
-    profile = location.config.get("profile", "")
+    """The credential for S3 and the region to sign for: a profile of the Secret, without a Secret boto3's chain."""
+    name = location.config.get("profile", "")
+    check_profile(name, secret=secret is not None, what=what(location))
     try:
-        if secret is not None:
-            _, section = aws.read_profile(secret, profile or "default")
-            if section.get("aws_access_key_id") and not section.get("role_arn"):
-                return _static(section), s3_region(location) or section.get("region") or _environment_region()
-        return _from_session(location, secret, profile)
+        profile = None if secret is None else read_profile(secret, name)
+        region = s3_region(location) or (profile.region if profile else "") or _environment_region()
+        if profile and isinstance(profile.identity, Keys):
+            return _static(profile.identity), region
+        with translated(aws.read_fault, aws.ERRORS, what="credentials"):
+            session = open_session(profile, region=region if profile else s3_region(location))
     except ReprieveError as error:
         raise named(location, error) from error
+    return Credential({}, _from_boto3(session), as_pod=secret is None), session.region_name or _environment_region()
 
 
-def _static(section: Mapping[str, str]) -> Credential:
+def _static(keys: Keys) -> Credential:
+    remember(keys.access_key_id, keys.secret_access_key, keys.session_token)
     found = {
-        "access_key_id": section["aws_access_key_id"],
-        "secret_access_key": section["aws_secret_access_key"],
-        "token": section.get("aws_session_token") or section.get("aws_security_token"),
+        "access_key_id": keys.access_key_id,
+        "secret_access_key": keys.secret_access_key,
+        "token": keys.session_token or None,
         "expires_at": None,
     }
     return Credential({}, lambda: found)
@@ -78,13 +89,6 @@ def _environment_region() -> str:
     return os.environ.get("AWS_REGION", "") or os.environ.get("AWS_DEFAULT_REGION", "") or DEFAULT_REGION
 
 
-def _from_session(location: StorageLocation, secret: bytes | None, profile: str) -> tuple[Credential, str]:
-    config = {"region": s3_region(location)} | ({"profile": profile} if profile else {})
-    with translated(aws.read_fault, aws.ERRORS, what="credentials"):
-        session = aws._session(SnapshotLocation(location.name, config=config), secret)  # noqa: SLF001 (the same files, read in one place)
-    return Credential({}, _from_boto3(session), as_pod=secret is None), session.region_name or _environment_region()
-
-
 def _from_boto3(session: Any) -> Provider:
     def provide() -> dict[str, Any]:
         with translated(aws.read_fault, aws.ERRORS, what="AWS credentials"):
@@ -92,14 +96,25 @@ def _from_boto3(session: Any) -> Provider:
             if found is None:
                 raise DeniedError("AWS credentials: none found in the environment, ~/.aws, or the instance's metadata")
             keys = found.get_frozen_credentials()
-        return {
-            "access_key_id": keys.access_key,
-            "secret_access_key": keys.secret_key,
-            "token": keys.token,
-            "expires_at": datetime.now(UTC) + KEPT,
-        }
+            return _usable(
+                "AWS credentials",
+                {"access_key_id": keys.access_key, "secret_access_key": keys.secret_key, "token": keys.token},
+                expires_at=datetime.now(UTC) + KEPT,
+            )
 
     return provide
+
+
+def _usable(of: str, found: Mapping[str, str | None], *, expires_at: datetime) -> dict[str, Any]:
+    """What obstore is given: remembered as secret, and without what would make it panic.
+
+    Raises ``DeniedError`` where a part has a character that no header takes.
+    """
+    remember(*found.values())
+    for name, value in found.items():
+        if name != "secret_access_key" and value and not (value.isascii() and value.isprintable()):
+            raise DeniedError(f"{of}: the {name} holds a character that cannot be sent, such as a line's end")
+    return {**found, "expires_at": expires_at}
 
 
 def gcp_credential(location: StorageLocation, secret: bytes | None) -> Credential:
@@ -107,22 +122,22 @@ def gcp_credential(location: StorageLocation, secret: bytes | None) -> Credentia
     if secret is None:
         return _google_default()
     try:
-        document = gcp.read_info(secret)
-        if document["type"] == "service_account":
-            return Credential({"service_account_key": json.dumps(_without_addresses(document))}, bearer=True)
-        gcp.credentials_from(document)  # refuses what is malformed, and what would run a command
+        key = read_key(secret)
+        if isinstance(key, ServiceAccount):
+            return Credential({"service_account_key": _for_obstore(key)}, bearer=key.signs)
+        made = gcp.credentials_from(key, scope=GCS_SCOPE)
     except ReprieveError as error:
         raise named(location, error) from error
-    as_pod = document["type"] == "external_account"  # it hands in a token of this process' own
-    return Credential({}, _from_google(lambda: _google_from(document)), as_pod=as_pod, bearer=True)
+    as_pod = isinstance(key, Federation)  # it hands in a token of this process' own
+    return Credential({}, _from_google(lambda: made), as_pod=as_pod, bearer=True)
 
 
-def _without_addresses(document: dict[str, Any]) -> dict[str, Any]:
-    """A key must have the parts that sign; where to send requests is the location's business, not the key's."""
-    missing = [k for k in ("private_key", "private_key_id", "client_email") if not isinstance(document.get(k), str)]
-    if missing:
-        raise InvalidError(f"the service account's key in the credential's Secret has no {', '.join(missing)}")
-    return {k: v for k, v in document.items() if k != "gcs_base_url"}
+def _for_obstore(key: ServiceAccount) -> str:
+    """The key in the form that obstore reads, by values: where to send requests is the location's business."""
+    remember(key.private_key)
+    signs = {} if key.signs else {"disable_oauth": True}
+    parts = {"client_email": key.email, "private_key": key.private_key or "-", "private_key_id": key.private_key_id}
+    return json.dumps({"type": "service_account", **parts, **signs})
 
 
 def _google_default() -> Credential:
@@ -134,19 +149,13 @@ def _google_default() -> Credential:
     return Credential({}, find, as_pod=True, bearer=True)
 
 
-def _google_from(document: dict[str, Any]) -> Any:
-    import google.auth
-
-    load: Any = google.auth.load_credentials_from_dict  # untyped
-    return load(document, scopes=[GCS_SCOPE])[0]
-
-
 def _from_google(find: Callable[[], Any]) -> Provider:
     made: list[Any] = []
 
     def provide() -> dict[str, Any]:
         try:
-            return _google_token(made, find)
+            with native():
+                return _google_token(made, find)
         except ImportError as error:
             raise not_installed("gcp") from error
         except Exception as error:
@@ -162,7 +171,7 @@ def _google_token(made: list[Any], find: Callable[[], Any]) -> dict[str, Any]:
         made.append(find())
     if not made[0].valid:
         made[0].refresh(Request())
-    return {"token": made[0].token, "expires_at": _soon(made[0].expiry)}
+    return _usable("Google credentials", {"token": made[0].token}, expires_at=_soon(made[0].expiry))
 
 
 def _soon(expiry: datetime | None) -> datetime:
@@ -175,12 +184,13 @@ def _unusable(of: str, error: Exception, *, transport: tuple[str, ...]) -> Repri
     """No credentials: ``DeniedError``; a server of tokens that cannot be reached: ``UnavailableError``."""
     names = {cls.__name__ for cls in type(error).__mro__}
     kind = UnavailableError if names & set(transport) else DeniedError
-    return kind(f"{of}: {type(error).__name__}: {str(error).split(chr(10), 1)[0][:300]}")
+    said = hide(cut(error, limit=MESSAGE)).split("\n", 1)[0][:300]
+    return kind(f"{of}: {type(error).__name__}: {said}")
 
 
 def azure_values(secret: bytes | None) -> Mapping[str, str]:
     """The values of a Secret's ``NAME=value`` lines; without one those of the environment and its credentials file."""
-    return azure.read_values(secret) if secret is not None else {**os.environ, **azure._environment()}  # noqa: SLF001
+    return read_secret(secret) if secret is not None else {**os.environ, **azure._environment()}  # noqa: SLF001
 
 
 def azure_credential(location: StorageLocation, values: Mapping[str, str], *, from_secret: bool) -> Credential:
@@ -207,22 +217,26 @@ def azure_credential(location: StorageLocation, values: Mapping[str, str], *, fr
 
 
 def _account_key(location: StorageLocation, values: Mapping[str, str], variable: str) -> Credential:
-    key = values.get(variable, "")
+    key = values.get(variable, "") if is_account_key(variable) else ""
     if not key:
         raise InvalidError(
             f"{what(location)}: spec.config.storageAccountKeyEnvVar names {variable[:200]!r}, "
             "which has no value in the Secret that the location names as its credential; the environment is not read"
         )
+    if not _ACCOUNT_KEY.fullmatch(key):
+        raise InvalidError(f"{what(location)}: {variable} in the credential's Secret is no account's key: it is base64")
+    remember(key)
     return Credential({"credential_type": "access_key", "account_key": key})
 
 
 def _from_azure(chain: Any) -> Provider:
     def provide() -> dict[str, Any]:
         try:
-            token = chain.get_token(AZURE_SCOPE)
+            with native():
+                token = chain.get_token(AZURE_SCOPE)
         except Exception as error:
             raise _unusable("Azure credentials", error, transport=("ServiceRequestError",)) from error
         ends = datetime.fromtimestamp(token.expires_on, UTC)
-        return {"token": token.token, "expires_at": min(ends, datetime.now(UTC) + KEPT)}
+        return _usable("Azure credentials", {"token": token.token}, expires_at=min(ends, datetime.now(UTC) + KEPT))
 
     return provide

@@ -20,6 +20,8 @@ from collections.abc import Mapping
 from attrs import evolve, frozen
 
 from reprieve.adapters.cloud.endpoints import REGION, Authority, Url, aws_domain, read_url
+from reprieve.adapters.cloud.secret_text import check_config
+from reprieve.adapters.cloud.tables import reworded
 from reprieve.core.backups import StorageLocation, plain_provider
 from reprieve.core.errors import InvalidError, ReprieveError
 from reprieve.core.keys import check_directory
@@ -75,10 +77,11 @@ def what(location: StorageLocation) -> str:
 
 
 def check_location(location: StorageLocation) -> StorageLocation:
-    """Give the location back when its bucket can be used, and be put into a URL as it is.
+    """Give the location back when its configuration can be used, and its bucket be put into a URL as it is.
 
     A bucket with a slash is refused unless it is an ARN, as in Velero.
     """
+    check_config(location.config, what=what(location))
     if not location.bucket:
         raise InvalidError(f"{what(location)}: spec.objectStorage.bucket is missing")
     if "/" in location.bucket and not location.bucket.startswith("arn:"):
@@ -250,4 +253,4 @@ def azure_endpoint(location: StorageLocation, *, account: str, host: str) -> End
 
 def named(location: StorageLocation, error: ReprieveError) -> ReprieveError:
     """The same error, with the location's name before it."""
-    return type(error)(f"{what(location)}: {error}")
+    return reworded(error, f"{what(location)}: {error}")

@@ -19,18 +19,30 @@ import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
 from datetime import timedelta
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, assert_never
 
 from attrs import frozen
 
 from reprieve.adapters.cloud.answers import bound_requests
+from reprieve.adapters.cloud.known import remember
 from reprieve.adapters.cloud.listing import tagged
+from reprieve.adapters.cloud.secret_gcp import (
+    STS_URL,
+    TOKEN_URI,
+    Federation,
+    GoogleKey,
+    ServiceAccount,
+    User,
+    read_key,
+)
+from reprieve.adapters.cloud.secret_text import check_config
 from reprieve.adapters.cloud.tables import (
     Fault,
     Rule,
     Table,
     build_error,
     class_names,
+    native,
     not_installed,
     outcome,
     pause,
@@ -206,12 +218,13 @@ class GcpSnapshots:
         Raises ``InvalidError`` for a project or a credential that cannot be used.
         """
         what = f"snapshot location {location.name}"
-        info = None if credential is None else read_info(credential)
-        project = location.config.get("project", "") or (info or {}).get("project_id", "")
+        check_config(location.config, what=what)
+        key = None if credential is None else read_key(credential)
+        project = location.config.get("project", "") or (key.project if key else "")
         with translated(read_fault, ERRORS, what=what):
             if project and not PROJECT_ID.fullmatch(project):
                 raise InvalidError(f"{what}: spec.config.project {project!r} is not the id of a project")
-            known = None if info is None else credentials_from(info)
+            known = None if key is None else credentials_from(key, scope=SCOPE)
 
         def connect() -> Clients:
             return _connect(known, project=project, endpoint=self._endpoint, what=what)
@@ -259,9 +272,10 @@ class GcpSnapshotStore:
         what = f"following operation {pending.name} that deletes snapshot {snapshot_id}"
         clients = self._clients(what)
         try:
-            operation = clients.operations.get(
-                project=clients.project, operation=pending.name, retry=None, timeout=self._timeout
-            )
+            with native():
+                operation = clients.operations.get(
+                    project=clients.project, operation=pending.name, retry=None, timeout=self._timeout
+                )
         except Exception as error:
             fault = read_fault(error)
             if fault.status == NOT_FOUND:
@@ -403,64 +417,60 @@ def read_fault(error: Exception) -> Fault:
     )
 
 
-def read_info(credential: bytes) -> dict[str, Any]:
-    """Read a credential's JSON; no text of it gets into the error. Raises ``InvalidError``."""
+def credentials_from(key: GoogleKey, *, scope: str) -> Any:
+    """Make the SDK's credential of a Secret's; nothing is called. Raises ``InvalidError`` where the key is none."""
     try:
-        info = json.loads(credential)
-    except (ValueError, RecursionError) as error:
-        raise InvalidError(
-            "the credential's Secret holds no JSON: a key file of a service account is expected"
-        ) from error
-    if not isinstance(info, dict) or info.get("type") not in LOADERS:
-        raise InvalidError(f"the credential's Secret holds no credential of a known type: {', '.join(sorted(LOADERS))}")
-    return info
-
-
-def credentials_from(info: Mapping[str, Any]) -> Any:
-    """Make the SDK's credential of one; nothing is called. Raises ``InvalidError`` where parts are missing."""
-    try:
-        return LOADERS[info["type"]](info)
+        with native():
+            return _credentials(key, scope)
     except ImportError as error:
         raise not_installed(PROVIDER) from error
-    except (ValueError, KeyError) as error:  # google-auth's MalformedError is a ValueError; its text may quote the key
-        raise InvalidError(f"the credential's Secret holds a {info['type']} that cannot be used") from error
+    except Exception as error:  # google-auth says a ValueError, its library for keys anything; their texts may quote it
+        kind = "key of a service account" if isinstance(key, ServiceAccount) else "credential"
+        raise InvalidError(f"the credential's Secret holds a {kind} that cannot be used") from error
 
 
-def _service_account(info: Mapping[str, Any]) -> Any:
-    from google.oauth2 import service_account
+def _credentials(key: GoogleKey, scope: str) -> Any:
+    """By values, and with Google's own addresses alone."""
+    from google.auth import identity_pool
+    from google.oauth2 import credentials, service_account
 
-    kind: Any = service_account.Credentials
-    return kind.from_service_account_info(info, scopes=[SCOPE])
+    made: Any
+    match key:
+        case ServiceAccount(email, private_key, private_key_id, project):
+            remember(private_key)
+            made = service_account.Credentials
+            info = {"client_email": email, "private_key": private_key, "private_key_id": private_key_id}
+            return made.from_service_account_info(
+                {**info, "project_id": project, "token_uri": TOKEN_URI}, scopes=[scope]
+            )
+        case User(client_id, client_secret, refresh_token, quota_project):
+            remember(client_secret, refresh_token)
+            made = credentials.Credentials
+            return made(
+                None,
+                refresh_token=refresh_token,
+                token_uri=TOKEN_URI,
+                client_id=client_id,
+                client_secret=client_secret,
+                scopes=[scope],
+                quota_project_id=quota_project or None,
+            )
+        case Federation(audience, token_type, file, name, account):
+            made = identity_pool.Credentials
+            form = {"format": {"type": "json", "subject_token_field_name": name}} if name else {}
+            return made(
+                audience,
+                token_type,
+                token_url=STS_URL,
+                credential_source={"file": file, **form},
+                service_account_impersonation_url=IMPERSONATION.format(account) if account else None,
+                scopes=[scope],
+            )
+        case _:
+            assert_never(key)
 
 
-def _authorized_user(info: Mapping[str, Any]) -> Any:
-    from google.oauth2 import credentials
-
-    kind: Any = credentials.Credentials
-    return kind.from_authorized_user_info(info, scopes=[SCOPE])
-
-
-def _external_account(info: Mapping[str, Any]) -> Any:
-    """Workload identity federation.
-
-    A source that runs a command is refused: a Secret must not run commands in our process.
-    """
-    from google.auth import aws, identity_pool
-
-    source = info.get("credential_source")
-    if isinstance(source, dict) and "executable" in source:
-        raise InvalidError(
-            "the credential's Secret has a credential_source.executable: commands are not run from Secrets"
-        )
-    loader = aws if str(info.get("subject_token_type", "")).endswith(":aws4_request") else identity_pool
-    return loader.Credentials.from_info(dict(info), scopes=[SCOPE])
-
-
-LOADERS: Mapping[str, Callable[[Mapping[str, Any]], Any]] = {
-    "service_account": _service_account,
-    "authorized_user": _authorized_user,
-    "external_account": _external_account,
-}
+IMPERSONATION = "https://iamcredentials.googleapis.com/v1/projects/-/serviceAccounts/{}:generateAccessToken"
 
 
 def _connect(known: Any, *, project: str, endpoint: str, what: str) -> Clients:

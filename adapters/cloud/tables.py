@@ -6,8 +6,9 @@ An adapter turns an exception into a ``Fault`` (plain data), the first ``Rule`` 
 no rule means ``UnknownError``. Rules name exception classes as text, so that a table can be read, printed and tested
 without its SDK.
 
-Guarantee: whatever is raised inside ``translated`` leaves it as a ``ReprieveError``; what no rule names is never "gone"
-and never "done". Not guaranteed: that a provider keeps its codes; a code that it invents tomorrow is ``UnknownError``
+Guarantee: whatever is raised inside ``translated`` leaves it as a ``ReprieveError``, the panic of a native library
+included; what no rule names is never "gone" and never "done". What is known to be secret is in no message.
+Not guaranteed: that a provider keeps its codes; a code that it invents tomorrow is ``UnknownError``
 until a rule names it.
 """
 
@@ -16,11 +17,13 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from datetime import datetime, timedelta
+from typing import Any
 
-from attrs import field, frozen
+from attrs import evolve, field, frozen
 
+from reprieve.adapters.cloud.known import hide
 from reprieve.adapters.sizes import MESSAGE
 from reprieve.core.errors import (
     LockedError,
@@ -98,7 +101,7 @@ def error_for(fault: Fault, table: Sequence[Rule]) -> type[ReprieveError]:
 def build_error(fault: Fault, table: Sequence[Rule], *, what: str) -> ReprieveError:
     """Make the core's error: what was tried, the provider's code and its words, the pause or the date that it gave."""
     kind = error_for(fault, table)
-    message = f"{what}: {_said(fault)}"
+    message = hide(f"{what}: {_said(fault)}")
     if issubclass(kind, ThrottledError | UnavailableError):
         return kind(message, fault.after)
     return kind(message, fault.until) if issubclass(kind, LockedError) else kind(message)
@@ -106,19 +109,67 @@ def build_error(fault: Fault, table: Sequence[Rule], *, what: str) -> ReprieveEr
 
 def _said(fault: Fault) -> str:
     parts = [fault.code or (fault.classes[0] if fault.classes else ""), f"HTTP {fault.status}" if fault.status else ""]
-    words = " ".join(fault.message.split())[:LONGEST_MESSAGE]
+    words = " ".join(hide(fault.message).split())[:LONGEST_MESSAGE]
     return ": ".join(part for part in (", ".join(p for p in parts if p), words) if part)
 
 
+class NativePanicError(Exception):
+    """A native library gave up on a call, for a value that it did not expect."""
+
+
+STOPS = (KeyboardInterrupt, SystemExit, GeneratorExit)
+"""What is beside ``Exception`` in Python and meant to end what runs."""
+
+
 @contextmanager
-def translated(read: Callable[[Exception], Fault], table: Sequence[Rule], *, what: str) -> Iterator[None]:
-    """Let no exception of an SDK out: whatever is raised inside leaves as the core's error, the original chained."""
+def native() -> Iterator[None]:
+    """Make an exception of a native library's panic.
+
+    Libraries in Rust (obstore, cryptography) raise theirs beside ``Exception``, where no handler looks: it would end
+    the thread that made the call. Everything of that kind counts that is not meant to stop us.
+    """
     try:
         yield
-    except ReprieveError:
+    except (Exception, *STOPS):
         raise
+    except BaseException as error:
+        raise NativePanicError(f"{type(error).__name__}: {error}") from error
+
+
+@contextmanager
+def told(make: Callable[[Exception], ReprieveError]) -> Iterator[None]:
+    """Let nothing out but the core's errors, without what is known to be secret.
+
+    ``make`` makes one of whatever else is raised inside; the original is chained.
+    """
+    try:
+        with native():
+            yield
+    except ReprieveError as error:
+        shown = without_secrets(error)
+        if shown is error:
+            raise
+        raise shown from error.__cause__
     except Exception as error:
-        raise build_error(read(error), table, what=what) from error
+        raise without_secrets(make(error)) from error
+
+
+def translated(read: Callable[[Exception], Fault], table: Sequence[Rule], *, what: str) -> AbstractContextManager[None]:
+    """Let no exception of an SDK out: whatever is raised inside leaves as the core's error, the original chained."""
+    return told(lambda error: build_error(read(error), table, what=what))
+
+
+def without_secrets(error: ReprieveError) -> ReprieveError:
+    """The same error without what is known to be secret; itself, where nothing of it is."""
+    text = str(error)
+    return error if (shown := hide(text)) == text else reworded(error, shown)
+
+
+def reworded(error: ReprieveError, text: str) -> ReprieveError:
+    """The same error with another text. Its pause, its date, and whatever else its class keeps, come along."""
+    copy = type(error).__new__(type(error), text)  # not by its __init__: each class has one of its own
+    copy.__dict__.update(error.__dict__)
+    return copy
 
 
 def outcome(effect: Callable[[], Outcome | None]) -> Outcome:
@@ -127,9 +178,12 @@ def outcome(effect: Callable[[], Outcome | None]) -> Outcome:
     What comes back is an outcome, ``Done`` where the effect says nothing else.
     """
     try:
-        return effect() or Done()
+        found: Any = effect() or Done()
     except ReprieveError as error:
-        return outcome_of(error)
+        found = outcome_of(error)
+    message = getattr(found, "message", "")
+    shown: Outcome = evolve(found, message=hide(message)) if message else found
+    return shown
 
 
 def class_names(error: BaseException) -> tuple[str, ...]:

@@ -70,7 +70,7 @@ class GcpCompute:
             "private_key": private_key(),
             "client_email": f"reprieve@{PROJECT}.iam.gserviceaccount.com",
             "client_id": "1",
-            "token_uri": f"{self.url}/no-token-is-asked-for",
+            "token_uri": "https://oauth2.googleapis.com/token",  # the SDK asks for none: it signs by itself
         }
         return json.dumps(info | parts).encode()
 

@@ -1,7 +1,6 @@
 """EBS snapshots through the real boto3, against EC2 on loopback: what the contract does not ask of every cloud."""
 
 import os
-import stat
 from datetime import UTC, datetime, timedelta
 
 import pytest
@@ -10,7 +9,7 @@ from reprieve.adapters.cloud.aws import AwsSnapshots
 from reprieve.core.backups import SnapshotLocation
 from reprieve.core.errors import DeniedError, InvalidError, ThrottledError, UnavailableError, UnknownError
 from reprieve.core.outcomes import AlreadyGone, Denied, Done, InUse, Locked, Retryable, Unknown
-from tests.integration.cloud_http import GARBAGE, Answer
+from tests.integration.cloud_http import GARBAGE, Answer, closed_url
 from tests.integration.ec2 import REGION, SOMEBODY_ELSE, THROTTLED, Ec2, refusal
 
 CREDENTIAL = b"""
@@ -254,8 +253,8 @@ def test_no_region_is_told_when_opening():
         AwsSnapshots().open(SnapshotLocation("default", "aws"), credential=CREDENTIAL.partition(b"[other]")[0])
 
 
-def test_an_unknown_profile_of_this_machine_is_told_when_opening(cloud):
-    with pytest.raises(InvalidError, match="nobody"):
+def test_a_profile_without_a_secret_is_told_when_opening(cloud):
+    with pytest.raises(InvalidError, match=r"spec\.config\.profile 'nobody' is a profile of the Secret"):
         opened(cloud, credential=None, profile="nobody")
 
 
@@ -264,35 +263,42 @@ def test_a_region_that_is_none_is_invalid(cloud):
         opened(cloud, region="us east!").get(cloud.add())
 
 
-def test_a_role_is_taken_on_from_a_secret_and_the_file_does_not_stay(cloud, tmp_path, monkeypatch):
-    """A Secret may hold a role and the path of a token (as on OpenShift).
+ROLE = b"""[default]
+role_arn = arn:aws:iam::123456789012:role/velero
+source_profile = source
+external_id = x-1
+duration_seconds = 3600
 
-    Botocore reads such profiles from files only.
-    """
+[source]
+aws_access_key_id = SOURCEKEY
+aws_secret_access_key = s
+"""
+
+
+def test_a_role_is_taken_on_with_keys_of_the_secret_and_without_a_file(cloud, tmp_path, monkeypatch):
+    """Botocore reads such profiles from files only; ours are made of values."""
     monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
-    token = tmp_path / "token"
-    token.write_text("web-identity")
-    text = f"[default]\nrole_arn = arn:aws:iam::123456789012:role/velero\nweb_identity_token_file = {token}\n"
     monkeypatch.setenv("AWS_ENDPOINT_URL_STS", cloud.url)
+    monkeypatch.setenv("AWS_PROFILE", "of this machine")
 
-    store = opened(cloud, credential=text.encode())
-    outcome = store.delete(cloud.add())
+    outcome = opened(cloud, credential=ROLE).delete(cloud.add())
 
-    assert [path.name for path in tmp_path.iterdir()] == ["token"]
-    assert cloud.calls("AssumeRoleWithWebIdentity")[0]["WebIdentityToken"] == "web-identity"
+    (asked,) = cloud.calls("AssumeRole")
+    assert asked["RoleArn"] == "arn:aws:iam::123456789012:role/velero"
+    assert (asked["ExternalId"], asked["DurationSeconds"], asked["RoleSessionName"]) == ("x-1", "3600", "reprieve")
     assert outcome == Done()
+    assert signed_by(cloud)[0] == ("SOURCEKEY", REGION)
+    assert signed_by(cloud)[1] != ("SOURCEKEY", REGION)
+    assert list(tmp_path.iterdir()) == []
 
 
-def test_the_file_of_a_role_is_for_us_alone(tmp_path, monkeypatch):
-    seen = []
-    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
-    monkeypatch.setattr("pathlib.Path.unlink", lambda path, **_: seen.append(stat.S_IMODE(path.stat().st_mode)))
-    text = (
-        b"[default]\nrole_arn = arn:aws:iam::123456789012:role/velero\nregion = us-east-1\nsource_profile = default\n"
-    )
-    AwsSnapshots().open(SnapshotLocation("default", "aws"), credential=text)
+def test_a_role_is_not_taken_on_at_an_endpoint_for_everything(cloud, monkeypatch):
+    """AWS_ENDPOINT_URL is for a store that resembles AWS: the keys that may take a role on are none of its business."""
+    monkeypatch.setenv("AWS_ENDPOINT_URL", cloud.url)
+    monkeypatch.setenv("HTTPS_PROXY", closed_url())
 
-    assert seen == [0o600]
+    assert isinstance(opened(cloud, credential=ROLE).delete(cloud.add()), Retryable)
+    assert cloud.requests == []
 
 
 @pytest.mark.parametrize(

@@ -84,7 +84,7 @@ def test_no_credentials_show_at_the_first_use(monkeypatch, tmp_path):
         pytest.param({}, b"\xff\xfe", "no AWS shared credentials file", id="no-text"),
         pytest.param({}, b"[default]\naws_access_key_id=a\n", "no aws_secret_access_key", id="half-a-key"),
         pytest.param({}, b"[default]\ncredential_process=rm -rf /\n", "commands are not run", id="a-command"),
-        pytest.param({"profile": "nowhere"}, None, "nowhere", id="no-such-profile-on-this-machine"),
+        pytest.param({"profile": "nowhere"}, None, "names none: name the Secret", id="a-profile-without-a-secret"),
     ],
 )
 def test_what_cannot_be_used_names_the_location_and_no_secret(config, secret, match):
@@ -95,17 +95,24 @@ def test_what_cannot_be_used_names_the_location_and_no_secret(config, secret, ma
 
 
 def test_a_credential_does_not_print_what_it_holds():
-    found = credentials.azure_credential(location(storageAccountKeyEnvVar="K"), {"K": SECRET}, from_secret=True)
-    assert SECRET not in repr(found)
+    found = credentials.azure_credential(location(storageAccountKeyEnvVar="K"), {"K": "c2VjcmV0"}, from_secret=True)
+    assert "c2VjcmV0" not in repr(found)
 
 
-KEY = {"type": "service_account", "client_email": "a@b", "private_key": "p", "private_key_id": "1"}
+PEM = "-----BEGIN PRIVATE KEY-----\nMIIE\n-----END PRIVATE KEY-----\n"
+KEY = {"type": "service_account", "client_email": "a@b", "private_key": PEM, "private_key_id": "1"}
+
+
+def test_of_a_service_account_s_key_obstore_is_given_what_signs():
+    more = {"project_id": "p-12345", "auth_uri": "https://accounts.google.com/o/oauth2/auth", "client_id": "1"}
+    found = credentials.gcp_credential(location(), json.dumps(KEY | more).encode())
+    assert json.loads(found.config["service_account_key"]) == KEY
 
 
 def test_a_service_account_s_key_does_not_say_where_requests_go():
     given = json.dumps(KEY | {"gcs_base_url": "http://169.254.169.254"}).encode()
-    found = credentials.gcp_credential(location(), given)
-    assert json.loads(found.config["service_account_key"]) == KEY
+    with pytest.raises(InvalidError, match="has the key gcs_base_url, which is refused"):
+        credentials.gcp_credential(location(), given)
 
 
 @pytest.mark.parametrize(

@@ -6,7 +6,7 @@ import botocore.exceptions as sdk
 import pytest
 from urllib3.exceptions import NameResolutionError, NewConnectionError
 
-from reprieve.adapters.cloud.aws import ERRORS, check_id, escape, read_fault, read_profile
+from reprieve.adapters.cloud.aws import ERRORS, check_id, escape, read_fault
 from reprieve.adapters.cloud.tables import build_error, error_for
 from reprieve.core.errors import (
     ConflictError,
@@ -162,41 +162,3 @@ def test_malformed_ids(snapshot):
 
 def test_a_tag_with_wildcards_means_itself():
     assert escape(r"a*b?c\d") == r"a\*b\?c\\d"
-
-
-@pytest.mark.parametrize(
-    ("data", "profile", "message"),
-    [
-        pytest.param(b"\xff\xfe", "default", "no AWS shared credentials file", id="binary"),
-        pytest.param(b"aws_access_key_id = TOPSECRET", "default", "no AWS shared credentials file", id="no section"),
-        pytest.param(b"[default]\nTOPSECRET", "default", "no AWS shared credentials file", id="no key"),
-        pytest.param(b"", "default", r"no profile \[default\], only none", id="empty"),
-        pytest.param(b"[a]\n[b]\n", "c", r"no profile \[c\], only a, b", id="another profile"),
-        pytest.param(
-            b"[default]\n", "default", "no aws_access_key_id and no aws_secret_access_key", id="nothing in it"
-        ),
-        pytest.param(
-            b"[default]\naws_access_key_id = TOPSECRET\n", "default", "has no aws_secret_access_key, ", id="half of it"
-        ),
-        pytest.param(
-            b"[default]\ncredential_process = touch TOPSECRET\n", "default", "commands are not run", id="a command"
-        ),
-        pytest.param(
-            b"[default]\naws_access_key_id=a\naws_secret_access_key=b\n[x]\ncredential_process = touch TOPSECRET\n",
-            "default",
-            "commands are not run",
-            id="a command in another profile",
-        ),
-    ],
-)
-def test_a_credential_of_no_use_says_so_and_shows_nothing_of_it(data, profile, message):
-    with pytest.raises(InvalidError, match=message) as caught:
-        read_profile(data, profile)
-
-    assert "TOPSECRET" not in str(caught.value)
-
-
-def test_a_percent_sign_in_a_key_is_only_that():
-    _, section = read_profile(b"[default]\naws_access_key_id = a\naws_secret_access_key = 50%(off)s\n", "default")
-
-    assert section["aws_secret_access_key"] == "50%(off)s"

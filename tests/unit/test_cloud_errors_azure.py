@@ -22,7 +22,6 @@ from reprieve.adapters.cloud.azure import (
     read_duration,
     read_fault,
     read_tags,
-    read_values,
 )
 from reprieve.adapters.cloud.tables import build_error, error_for
 from reprieve.core.backups import SnapshotLocation
@@ -213,38 +212,6 @@ def test_durations(text, seconds):
 def test_durations_of_no_use(text):
     with pytest.raises(InvalidError, match=r"snapshot location x: apiTimeout .* is not a duration like 2m or 1h30m"):
         read_duration(text, "snapshot location x")
-
-
-def test_a_file_of_values():
-    data = b"""# Azure
-
-export AZURE_TENANT_ID=t
-AZURE_CLIENT_ID = "c"
-AZURE_CLIENT_SECRET=a=b#c 'd
-AZURE_X=1 # comment
-"""
-
-    assert read_values(data) == {
-        "AZURE_TENANT_ID": "t",
-        "AZURE_CLIENT_ID": "c",
-        "AZURE_CLIENT_SECRET": "a=b#c 'd",
-        "AZURE_X": "1",
-    }
-
-
-@pytest.mark.parametrize(
-    ("data", "message"),
-    [
-        pytest.param(b"\xff\xfe", "is no text", id="binary"),
-        pytest.param(b"A=1\nTOPSECRET\n", "entry 2 .* is not of the form", id="no equals sign"),
-        pytest.param(b'{"clientSecret": "TOPSECRET"}', "entry 1 .* is not of the form", id="JSON"),
-    ],
-)
-def test_a_credential_of_no_use_says_so_and_shows_nothing_of_it(data, message):
-    with pytest.raises(InvalidError, match=message) as caught:
-        read_values(data)
-
-    assert "TOPSECRET" not in str(caught.value)
 
 
 def account(**values):

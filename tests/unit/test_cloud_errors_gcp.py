@@ -12,10 +12,8 @@ from google.cloud import compute_v1
 from reprieve.adapters.cloud.gcp import (
     ERRORS,
     check_id,
-    credentials_from,
     operation_fault,
     read_fault,
-    read_info,
     read_tags,
 )
 from reprieve.adapters.cloud.tables import build_error, error_for
@@ -188,44 +186,3 @@ def test_malformed_names(name):
 )
 def test_tags_in_a_description(description, tags):
     assert read_tags(description) == tags
-
-
-@pytest.mark.parametrize(
-    ("data", "message"),
-    [
-        pytest.param(b"\xff", "holds no JSON", id="binary"),
-        pytest.param(b"TOPSECRET", "holds no JSON", id="text"),
-        pytest.param(b"[]", "no credential of a known type", id="a list"),
-        pytest.param(b'{"type": "TOPSECRET"}', "no credential of a known type: authorized_user", id="another type"),
-    ],
-)
-def test_a_credential_of_no_use_says_so_and_shows_nothing_of_it(data, message):
-    with pytest.raises(InvalidError, match=message) as caught:
-        read_info(data)
-
-    assert "TOPSECRET" not in str(caught.value)
-
-
-@pytest.mark.parametrize(
-    ("info", "message"),
-    [
-        pytest.param({"type": "service_account", "private_key": "TOPSECRET"}, "cannot be used", id="parts missing"),
-        pytest.param(
-            {"type": "service_account", "private_key": "TOPSECRET", "client_email": "a", "token_uri": "u"},
-            "cannot be used",
-            id="no key in it",
-        ),
-        pytest.param({"type": "authorized_user"}, "cannot be used", id="an empty user"),
-        pytest.param(
-            {"type": "external_account", "credential_source": {"executable": {"command": "touch TOPSECRET"}}},
-            "commands are not run",
-            id="a command",
-        ),
-        pytest.param({"type": "external_account"}, "cannot be used", id="an empty federation"),
-    ],
-)
-def test_a_credential_that_cannot_be_used_says_so_before_any_call(info, message):
-    with pytest.raises(InvalidError, match=message) as caught:
-        credentials_from(info)
-
-    assert "TOPSECRET" not in str(caught.value)

@@ -7,6 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from reprieve.adapters.cloud import aws, azure, gcp
+from reprieve.adapters.cloud.known import remember
 from reprieve.adapters.cloud.tables import Fault, Rule, build_error, error_for, outcome, pause, translated
 from reprieve.core.errors import (
     DeniedError,
@@ -153,3 +154,72 @@ def test_what_nobody_named_is_never_gone(table, code, message, status):
 def test_nothing_at_all_is_unknown(table, read):
     assert error_for(read(Exception()), table) is UnknownError
     assert error_for(read(ValueError("invalid notFound ResourceNotFound")), table) is UnknownError
+
+
+class PanicException(BaseException):
+    """As a library in Rust raises it, beside ``Exception``."""
+
+
+@READERS
+def test_a_native_library_s_panic_is_unknown_and_ends_nothing(read):
+    def effect():
+        with translated(read, (Rule(DeniedError, statuses=(403,)),), what="deleting"):
+            raise PanicException("called unwrap() on an Err value")
+
+    assert outcome(effect) == Unknown("deleting: NativePanicError: PanicException: called unwrap() on an Err value")
+
+
+@pytest.mark.parametrize("stop", [KeyboardInterrupt, SystemExit, GeneratorExit])
+def test_what_is_meant_to_stop_us_does(stop):
+    with pytest.raises(stop), translated(aws.read_fault, (), what="deleting"):
+        raise stop
+
+
+SECRET = "a-secret-that-was-echoed-0123456789"
+
+
+def raising(error):
+    raise error
+
+
+@pytest.mark.parametrize(
+    "raised",
+    [
+        ValueError(f"no {SECRET}"),
+        PanicException(f"no {SECRET}"),
+        LockedError(f"no {SECRET}", datetime(2030, 1, 1, tzinfo=UTC)),
+        ThrottledError(f"no {SECRET[:20]}\n{SECRET[20:]}", timedelta(seconds=3)),
+    ],
+    ids=lambda error: type(error).__name__,
+)
+def test_no_error_says_what_is_known_to_be_secret(raised):
+    remember(SECRET)
+    with pytest.raises(ReprieveError) as caught, translated(aws.read_fault, (), what="deleting"):
+        raise raised
+
+    assert str(caught.value).endswith("no [hidden]")
+    assert getattr(caught.value, "until", None) == getattr(raised, "until", None)
+    assert getattr(caught.value, "after", None) == getattr(raised, "after", None)
+
+
+@pytest.mark.parametrize(
+    "effect",
+    [
+        lambda: Pending(message=f"operation {SECRET} is running"),
+        lambda: raising(DeniedError(f"operation {SECRET} is running")),
+        lambda: raising(build_error(Fault(message=f"operation {SECRET} is running"), (), what="w")),
+    ],
+    ids=["outcome", "error", "an SDK's words"],
+)
+def test_no_outcome_says_what_is_known_to_be_secret(effect):
+    remember(SECRET)
+
+    assert "operation [hidden] is running" in outcome(effect).message
+
+
+def test_a_secret_behind_the_cut_does_not_come_into_sight():
+    """What is hidden makes room: the piece of a secret at the cut would be told else."""
+    remember(SECRET)
+    text = str(build_error(Fault(message=f"{SECRET} " * 1000), (), what="w"))
+
+    assert SECRET[:12] not in text

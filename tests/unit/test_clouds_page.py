@@ -8,6 +8,7 @@ import pytest
 
 from reprieve.adapters.cloud import (
     aws,
+    aws_sessions,
     azure,
     breaker,
     buckets_backends,
@@ -15,6 +16,9 @@ from reprieve.adapters.cloud import (
     buckets_locations,
     gcp,
     rate,
+    secret_aws,
+    secret_azure,
+    secret_gcp,
     stores,
 )
 from reprieve.adapters.cloud.limited import QUICK_FAILURES
@@ -77,19 +81,33 @@ def test_every_key_of_a_storage_location_that_is_read_is_listed():
     assert keys - known == set()
 
 
-def test_the_lines_of_an_azure_credential_are_listed():
-    read = set(re.findall(r'"(AZURE_\w+)"', source(azure))) - {"AZURE_CREDENTIALS_FILE"}
-    clouds = {name for name, _ in azure.CLOUDS.values()}
-
-    assert listed("Credentials", "azure", 1) == read - clouds
-
-
-def test_the_types_of_a_google_credential_are_listed():
-    assert listed("Credentials", "gcp", 1) == set(gcp.LOADERS)
+def secrets_table(start):
+    """What counts and what does not in the row of a kind of Secret, as the page lists it."""
+    row = next(line for line in PAGE.splitlines() if line.startswith(f"| {start}"))
+    return [set(re.findall(r"`([^`]+)`", cell)) for cell in row.split("|")[2:4]]
 
 
-def test_the_keys_of_an_aws_credential_are_read():
-    assert [name for name in listed("Credentials", "aws", 1) if f'"{name}"' not in source(aws)] == []
+@pytest.mark.parametrize(
+    ("start", "keys"),
+    [
+        ("aws: ", {*secret_aws.VALUES}),
+        ("gcp: `service_account`", {*secret_gcp.SERVICE_ACCOUNT}),
+        ("gcp: `external_account`", {*secret_gcp.FEDERATION, *secret_gcp.SOURCE}),
+        ("gcp: `authorized_user`", {*secret_gcp.USER}),
+        ("azure: ", {*secret_azure.KEYS}),
+    ],
+)
+def test_the_keys_of_a_secret_are_listed(start, keys):
+    counts, _ = secrets_table(start)
+
+    assert keys - counts == set()
+
+
+@pytest.mark.parametrize("module", [secret_aws, secret_azure], ids=["aws", "azure"])
+def test_the_keys_that_are_refused_by_name_are_listed(module):
+    _, refused = secrets_table(f"{module.__name__.rpartition('_')[2]}: ")
+
+    assert {*module.REFUSED} - refused == set()
 
 
 def camel(action):
@@ -125,7 +143,9 @@ def test_every_call_to_arm_has_its_permission():
         pytest.param(f"{rate.Pace().ceiling:.0f} at first", id="ceiling"),
         pytest.param(f"{rate.PATIENCE.seconds} s at most, then the snapshot is `Pending`", id="patience"),
         pytest.param(f"up to {rate.TRIES} times within those {rate.PATIENCE.seconds} s", id="tries"),
-        pytest.param(f"{gcp.TIMEOUT.seconds} s at most, {aws.CONNECT_TIMEOUT.seconds} s for a connection", id="call"),
+        pytest.param(
+            f"{gcp.TIMEOUT.seconds} s at most, {aws_sessions.CONNECT_TIMEOUT.seconds} s for a connection", id="call"
+        ),
         pytest.param(f"{breaker.REST.seconds} s without any call to the account", id="rest"),
         pytest.param(f"{breaker.SHORT_REST.seconds} s after quick refusals", id="short-rest"),
         pytest.param(f"within {gcp.DEADLINE.seconds // 60} minutes (Google Cloud)", id="deadline"),
@@ -139,5 +159,5 @@ def test_the_numbers_are_those_of_the_code(said):
 def test_numbers_that_two_places_hold_are_the_same():
     assert DeletionSettings().snapshot_parallelism == rate.PARALLELISM
     assert aws.TIMEOUT == gcp.TIMEOUT == azure.TIMEOUT == buckets_backends.ANSWER
-    assert aws.CONNECT_TIMEOUT == azure.CONNECT_TIMEOUT
+    assert aws_sessions.CONNECT_TIMEOUT == azure.CONNECT_TIMEOUT
     assert QUICK_FAILURES == 3
