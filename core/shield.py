@@ -47,7 +47,17 @@ def shield_manifests(kinds: Iterable[ShieldedKind]) -> tuple[dict[str, Any], ...
     else:
         guards = [by_collector, by_namespace]
     needed = [guard for guard in guards if guard.kinds]
-    return (_policy(needed), _binding()) if needed else ()
+    return policy_and_binding(SHIELD_NAME, _spec(needed)) if needed else ()
+
+
+def policy_and_binding(name: str, spec: dict[str, Any]) -> tuple[dict[str, Any], ...]:
+    """The manifests of a ValidatingAdmissionPolicy and of the binding of the same name that makes it deny."""
+    metadata = {"name": name, "labels": {"app.kubernetes.io/managed-by": "reprieve"}}
+    binding = {"policyName": name, "validationActions": ["Deny"]}
+    return (
+        {"apiVersion": _API, "kind": "ValidatingAdmissionPolicy", "metadata": metadata, "spec": spec},
+        {"apiVersion": _API, "kind": "ValidatingAdmissionPolicyBinding", "metadata": dict(metadata), "spec": binding},
+    )
 
 
 @frozen
@@ -62,43 +72,15 @@ def _pairs(owners: Iterable[ObjectKind]) -> tuple[tuple[str, str], ...]:
     return tuple(sorted({(owner.group, owner.kind) for owner in owners}))
 
 
-def _policy(guards: list[_Guard]) -> dict[str, Any]:
+def _spec(guards: list[_Guard]) -> dict[str, Any]:
     requesters = [each for guard in guards for each in guard.requesters]
+    rule = {"apiGroups": ["*"], "apiVersions": ["*"], "operations": ["DELETE"], "resources": ["*"], "scope": "*"}
     return {
-        "apiVersion": _API,
-        "kind": "ValidatingAdmissionPolicy",
-        "metadata": _metadata(),
-        "spec": {
-            "failurePolicy": "Fail",
-            "matchConstraints": {
-                "matchPolicy": "Equivalent",
-                "resourceRules": [
-                    {
-                        "apiGroups": ["*"],
-                        "apiVersions": ["*"],
-                        "operations": ["DELETE"],
-                        "resources": ["*"],
-                        "scope": "*",
-                    }
-                ],
-            },
-            "matchConditions": [{"name": "requester", "expression": _requester(requesters)}],
-            "validations": [_validation(guard, alone=len(guards) == 1) for guard in guards],
-        },
+        "failurePolicy": "Fail",
+        "matchConstraints": {"matchPolicy": "Equivalent", "resourceRules": [rule]},
+        "matchConditions": [{"name": "requester", "expression": _requester(requesters)}],
+        "validations": [_validation(guard, alone=len(guards) == 1) for guard in guards],
     }
-
-
-def _binding() -> dict[str, Any]:
-    return {
-        "apiVersion": _API,
-        "kind": "ValidatingAdmissionPolicyBinding",
-        "metadata": _metadata(),
-        "spec": {"policyName": SHIELD_NAME, "validationActions": ["Deny"]},
-    }
-
-
-def _metadata() -> dict[str, Any]:
-    return {"name": SHIELD_NAME, "labels": {"app.kubernetes.io/managed-by": "reprieve"}}
 
 
 def _validation(guard: _Guard, *, alone: bool) -> dict[str, str]:
@@ -106,7 +88,7 @@ def _validation(guard: _Guard, *, alone: bool) -> dict[str, str]:
     named = ", ".join(f"{kind}.{group}" if group else kind for group, kind in guard.kinds)
     others = "" if alone else f"!({_requester(guard.requesters)}) || "
     unowned = "!has(oldObject.metadata) || !has(oldObject.metadata.ownerReferences)"
-    kinds = " || ".join(_names(*kind) for kind in guard.kinds)
+    kinds = " || ".join(names_kind("r", *kind) for kind in guard.kinds)
     return {
         "expression": f"{others}{unowned} || !oldObject.metadata.ownerReferences.exists(r, {kinds})",
         "reason": "Forbidden",
@@ -116,13 +98,14 @@ def _validation(guard: _Guard, *, alone: bool) -> dict[str, str]:
 
 
 def _requester(names: Iterable[str]) -> str:
-    return f"request.userInfo.username in {_text(list(names))}"
+    return f"request.userInfo.username in {cel_text(list(names))}"
 
 
-def _names(group: str, kind: str) -> str:
+def names_kind(reference: str, group: str, kind: str) -> str:
     """Whether an owner reference names this kind, in any version of its group (the core group's have no slash)."""
-    version = f"r.apiVersion.startsWith({_text(group + '/')})" if group else '!r.apiVersion.contains("/")'
-    return f"(r.kind == {_text(kind)} && {version})"
+    api_version = f"{reference}.apiVersion"
+    version = f"{api_version}.startsWith({cel_text(group + '/')})" if group else f'!{api_version}.contains("/")'
+    return f"({reference}.kind == {cel_text(kind)} && {version})"
 
 
 def _message_expression(named: str) -> str:
@@ -135,10 +118,10 @@ def _message_expression(named: str) -> str:
     )
     place = '(has(oldObject.metadata.namespace) ? oldObject.metadata.namespace + "/" : "")'
     thing = f'request.kind.kind + " " + {place} + oldObject.metadata.name'
-    return f'{_text(before)} + {thing} + ": " + request.userInfo.username + {_text(after)}'
+    return f'{cel_text(before)} + {thing} + ": " + request.userInfo.username + {cel_text(after)}'
 
 
-def _text(value: object) -> str:
+def cel_text(value: object) -> str:
     """A CEL literal: JSON's strings and lists are CEL's as well."""
     return json.dumps(value)
 

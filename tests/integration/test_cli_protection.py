@@ -410,6 +410,58 @@ def test_without_a_kind_to_shield_there_is_an_error_and_no_policy(folder, text, 
     assert folder.out == ""
 
 
+def test_the_markers_policy_is_printed_as_kubectl_reads_it(folder):
+    folder.configure(CONFIGURATION.replace("backups: false\n", ""))
+    assert folder.call("shield", "--markers") == 0
+    policy, binding = yaml.safe_load_all(folder.out)
+    assert policy["metadata"]["name"] == binding["metadata"]["name"] == "reprieve-markers"
+    account, _, guarded = [each["expression"] for each in policy["spec"]["matchConditions"]]
+    assert '["system:serviceaccount:velero:reprieve"]' in account
+    for kind in (
+        "example.com/Database",
+        "faros.pusher.com/GitTrackObject",
+        "/Secret",
+        "/Namespace",
+        "velero.io/Backup",
+    ):
+        assert f'"{kind}"' in guarded
+    assert folder.call("shield", "--markers", "--requests", "--service-account", "ops/rep", "-o", "json") == 0
+    names = [each["metadata"]["name"] for each in json.loads(folder.out)["items"]]
+    assert names == ["reprieve-markers"] * 2 + ["reprieve-requests"] * 2
+    assert folder.out.count("system:serviceaccount:ops:rep") == 2
+
+
+BACKUPS_ONLY = "apiVersion: reprieve.dev/v1alpha1\nkind: Configuration\n"
+NOTHING = f"{BACKUPS_ONLY}backups: false\n"
+
+
+def test_the_markers_policy_guards_backups_without_any_protected_kind(folder):
+    folder.configure(f"{BACKUPS_ONLY}backups: {{namespace: ops, dialect: ark, ark: {{bucket: b, provider: aws}}}}\n")
+    assert folder.call("shield", "--markers", "--requests") == 0
+    assert '["ark.heptio.com/Backup", "ark.heptio.com/DeleteBackupRequest"]' in folder.out
+    assert "system:serviceaccount:ops:reprieve" in folder.out
+    assert "ownerReferences" not in folder.out
+
+
+@pytest.mark.parametrize(
+    ("text", "words", "why"),
+    [
+        pytest.param(NOTHING, ["--markers"], "protection: has no entry", id="nothing-to-guard"),
+        pytest.param(NOTHING, ["--markers", "--requests"], "guards deletion requests", id="no-requests"),
+        pytest.param(CONFIGURATION, ["--requests"], "go with --markers", id="requests-alone"),
+        pytest.param(CONFIGURATION, ["--service-account", "a/b"], "go with --markers", id="an-account-alone"),
+        pytest.param(CONFIGURATION, ["--markers", "--service-account", "b"], "write NAMESPACE/NAME", id="no-namespace"),
+        pytest.param(CONFIGURATION, ["--markers", "--service-account", "a/b/c"], "write NAMESPACE/NAME", id="too-much"),
+        pytest.param(CONFIGURATION, ["--markers", "--service-account", 'a/"]'], "write NAMESPACE/NAME", id="no-name"),
+    ],
+)
+def test_a_markers_policy_that_cannot_be_is_an_error_and_nothing_is_printed(folder, text, words, why):
+    folder.configure(text)
+    assert folder.call("shield", *words) == 1
+    assert why in folder.err
+    assert folder.out == ""
+
+
 def test_a_check_needs_a_cluster(folder):
     assert folder.call("shield", "--check") == 1
     assert "--check goes without --local" in folder.err

@@ -3,6 +3,7 @@
 The controller runs as it does in a cluster, over a local one with its garbage collector, unless a test says otherwise.
 """
 
+import json
 import threading
 from contextlib import suppress
 from datetime import timedelta
@@ -10,24 +11,27 @@ from datetime import timedelta
 import pytest
 import structlog
 
-from reprieve.adapters.local import MemoryObjectStores, MemorySnapshotStores, ServedKind
+from reprieve.adapters.local import LocalCluster, MemoryObjectStores, MemorySnapshotStores, ServedKind
 from reprieve.adapters.local.kinds import guessed, known
-from reprieve.core.errors import DeniedError
+from reprieve.core.errors import DeniedError, LockedError
 from reprieve.core.holds import HOLD, HOLD_UNTIL
 from reprieve.core.objects import ObjectKind
 from reprieve.core.protection import HELD_DEPENDENTS, HELD_DEPENDENTS_LIMIT, PROTECT, held_dependents
-from reprieve.core.steps import ORPHANED_FROM
+from reprieve.core.steps import DELETION_REQUESTED, ORPHANED_FROM
+from reprieve.entrypoints.cli.root import run
 from reprieve.entrypoints.configuration import BackupsOff, Configuration, ProtectionEntry
 from reprieve.entrypoints.controller import serve as serving
 from reprieve.entrypoints.controller.build import build_controllers
 from reprieve.entrypoints.controller.carried import CARRIED_LIMIT
 from reprieve.entrypoints.controller.runtime import run_once
 from reprieve.entrypoints.world import World
+from tests.unit.cel import admission
 from tests.unit.protected import (
     DATABASE,
     DEPLOYMENT,
     GTO,
     NOW,
+    PEOPLE,
     SECRET,
     THEIRS,
     Bench,
@@ -409,3 +413,170 @@ def test_a_kind_that_may_not_be_listed_is_told_once_and_left_out():
         "v1/Secret"
     ]
     assert not [each for each in logs if each["event"] == "reconcile failed"]
+
+
+# Patch is not delete
+
+
+POLICIES = f"""apiVersion: reprieve.dev/v1alpha1
+kind: Configuration
+protection:
+- owner: {DATABASE}
+  dependents: [{SECRET}, v1/PersistentVolumeClaim]
+  onRequest: Delete
+  otherwise: Orphan
+- owner: {GTO}
+  dialect: faros
+  onRequest: Delete
+  otherwise: Orphan
+"""
+
+
+@pytest.fixture
+def printed(tmp_path, capsys):
+    """The policies as the command prints them."""
+
+    def policies(*words):
+        (tmp_path / "reprieve.yaml").write_text(POLICIES, encoding="utf-8")
+        assert run(["shield", *words, "-o", "json", "--config", str(tmp_path / "reprieve.yaml")]) == 0
+        return json.loads(capsys.readouterr().out)["items"]
+
+    return policies
+
+
+def may_delete(user, *, verb, **_thing):
+    """Mallory may patch everything, and delete nothing; everybody else may do both. Reprieve is let through by name."""
+    assert verb == "delete"
+    return user == PEOPLE
+
+
+class Guarded(Bench):
+    """A bench whose API server has a policy, and somebody who may only patch."""
+
+    def __init__(self, *entries, policies=()):
+        super().__init__(*entries)
+        self.cluster = LocalCluster(self.store, collector=self.collector, user="system:serviceaccount:velero:reprieve")
+        self.mallory = LocalCluster(self.store, collector=self.collector, user="mallory")
+        if policies:
+            self.store.admission.append(admission(policies, may=may_delete))
+        self.restart()
+
+
+def marks(_bench, owner, _held):
+    return owner, {"annotations": {DELETION_REQUESTED: owner.meta.uid}}
+
+
+def lifts_the_hold(_bench, _owner, held):
+    return held, {"annotations": {HOLD: None}}
+
+
+def gives_the_hold_an_end(_bench, _owner, held):
+    return held, {"annotations": {HOLD_UNTIL: "2020-01-01T00:00:00Z"}}
+
+
+def replaces_all_annotations(_bench, _owner, held):
+    return held, {"annotations": None}
+
+
+ATTACKS = pytest.mark.parametrize(
+    "attack", [marks, lifts_the_hold, gives_the_hold_an_end, replaces_all_annotations], ids=lambda each: each.__name__
+)
+
+
+def attacked(bench, attack, *, kind=SECRET):
+    """An owner with a held dependent; it is asked for, unless the attack is to ask for it; then Mallory writes."""
+    if kind == DEPLOYMENT:
+        owner = bench.make(GTO, "deployment-ledger", finalizers=[PROTECT], spec=carrying(DEPLOYMENT, "ledger"))
+    else:
+        owner = bench.make(DATABASE, "orders", finalizers=[PROTECT])
+    held = bench.make(kind, "ledger", owner, annotations={} if attack is marks else {HOLD: "audit"})
+    if attack is not marks:
+        bench.ask(owner)
+        bench.delete(owner)  # so that the held one is orphaned: nothing but its hold keeps it
+        bench.settle()
+    thing, metadata = attack(bench, owner, held)
+    bench.mallory.patch(thing.ref, {"metadata": metadata})
+    return owner, held
+
+
+@pytest.mark.parametrize("attack", [marks, lifts_the_hold, gives_the_hold_an_end], ids=lambda each: each.__name__)
+def test_without_the_policy_whoever_may_patch_can_delete(attack):
+    """What the policy is for: an annotation is all it takes, since the controller deletes for whoever wrote it."""
+    bench = Guarded(databases())
+    owner, held = attacked(bench, attack)
+    with Running(bench) as running:
+        running.until_gone(owner, held)
+
+
+@ATTACKS
+@pytest.mark.parametrize("kind", [SECRET, DEPLOYMENT], ids=["listed", "carried"])
+def test_whoever_may_only_patch_deletes_nothing_by_an_annotation(attack, kind, printed):
+    """Mallory may patch an owner and its dependents, and delete neither. He asks for the owner, or lifts the hold that
+    keeps a dependent: the API server refuses, by the policy that the command prints, and all goes on for the others.
+    """
+    bench = Guarded(databases(), faros(), policies=printed("--markers"))
+    with pytest.raises(LockedError, match="mallory may not delete this"):
+        attacked(bench, attack, kind=kind)
+    (owner,) = bench.cluster.list(GTO if kind == DEPLOYMENT else DATABASE).items
+    (held,) = bench.cluster.list(kind).items
+    bench.mallory.patch(held.ref, {"metadata": {"labels": {"team": "mallory"}}})
+    bench.settle()
+    assert bench.there(owner)
+    assert bench.there(held)
+
+    bench.ask(owner) if attack is marks else bench.let_go(held)
+    with Running(bench) as running:
+        running.until_gone(owner, held)
+
+
+def test_the_controller_does_all_of_its_work_under_the_policy(printed):
+    """The honest neighbour: finalizers, markers of owners' owners, records, orphans, releases; no write is refused."""
+    fleet = ProtectionEntry(FLEET, "Delete", "Orphan", dependents=(DATABASE,))
+    bench = Guarded(fleet, databases(), faros(), policies=printed("--markers", "--requests"))
+    parent = bench.people.create({"apiVersion": FLEET.api_version, "kind": FLEET.kind, "metadata": {"name": "fleet"}})
+    owner = bench.make(DATABASE, "orders", parent)
+    secret, held = bench.make(SECRET, "password", owner), bench.make(SECRET, "ledger", owner, annotations=HELD)
+    lost = bench.make(GTO, "deployment-web", spec=carrying(DEPLOYMENT, "web"))
+    web = bench.make(DEPLOYMENT, "web", lost)
+    with Running(bench) as running:
+        running.until(lambda: PROTECT in bench.now(lost).meta.finalizers)
+        bench.delete(lost)
+        bench.ask(owner)
+        bench.delete(owner)
+        running.until_gone(secret, lost)
+        running.until(lambda: "orphaned" in bench.seen(held))
+    with Running(bench, now=TOMORROW) as running:
+        bench.ask(parent)
+        running.until_gone(parent, owner, held)
+    assert bench.seen(web) == "live, orphaned"
+
+
+@pytest.mark.parametrize(
+    ("kind", "key"),
+    [("Backup", HOLD), ("Backup", "reprieve.dev/hold-mirrored"), ("DeleteBackupRequest", "reprieve.dev/state")],
+)
+def test_backups_and_requests_are_guarded_as_well(kind, key, printed):
+    """A hold on a backup keeps its snapshots; a request's state is what the controller goes on from."""
+    bench = Guarded(databases(), policies=printed("--markers"))
+    thing = ObjectKind("velero.io/v1", kind)
+    made = bench.make(thing, "nightly", namespace="velero", annotations={key: "audit"})
+    for value in (None, "forged"):
+        if (key, value) != (HOLD, "forged"):  # another reason is no weaker hold
+            with pytest.raises(LockedError, match="mallory may not delete this"):
+                bench.mallory.patch(made.ref, {"metadata": {"annotations": {key: value}}})
+    bench.mallory.patch(made.ref, {"metadata": {"annotations": {"example.com/seen": "yes"}}})
+    bench.annotate(made, {key: None})
+
+
+def test_a_deletion_request_is_filed_by_whoever_may_delete_the_backup(printed):
+    """``create`` on deletion requests is a right to delete every backup, whatever is granted on backups; an operator
+    who wants the two to agree prints this policy as well.
+    """
+    bench = Guarded(databases(), policies=printed("--markers", "--requests"))
+    filed = {"apiVersion": "velero.io/v1", "kind": "DeleteBackupRequest", "spec": {"backupName": "nightly"}}
+    filed["metadata"] = {"name": "ask", "namespace": "velero"}
+    with pytest.raises(LockedError, match="backup nightly: mallory may not delete it"):
+        bench.mallory.create(filed)
+    assert bench.people.create(filed).meta.name == "ask"
+    retention = {**filed, "metadata": {"name": "expired", "namespace": "velero"}}
+    assert bench.cluster.create(retention).meta.name == "expired"
