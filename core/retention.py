@@ -139,7 +139,7 @@ class Failures:
 
 def retain(facts: RetentionFacts, rules: RetentionRules, *, now: datetime) -> tuple[RetentionAnswer, ...]:
     """Answer for every backup, oldest expiry first. The order of the facts does not matter."""
-    index = _RetentionIndex(facts, rules)
+    index = _RetentionIndex(facts, rules, now)
     answers: list[RetentionAnswer] = []
     filed = facts.filed
     for backup in _by_expiry(facts.backups):
@@ -151,7 +151,7 @@ def retain(facts: RetentionFacts, rules: RetentionRules, *, now: datetime) -> tu
 
 def candidates(facts: RetentionFacts, rules: RetentionRules, *, now: datetime) -> tuple[Backup, ...]:
     """The backups whose admission decides, oldest expiry first: those that nothing else keeps."""
-    index = _RetentionIndex(facts, rules)
+    index = _RetentionIndex(facts, rules, now)
     return tuple(backup for backup in _by_expiry(facts.backups) if _keep(backup, index, now) is None)
 
 
@@ -195,7 +195,7 @@ def _changes(backup: Backup, index: _RetentionIndex, now: datetime) -> list[Step
         labels={GC_FAILURE: wanted} if wanted and wanted != there else {},
         without_labels=[GC_FAILURE] if stale else [],
         annotations={}
-        if failures == read_failures(backup.meta.annotations)
+        if failures == read_failures(backup.meta.annotations, now=now)
         else {RETENTION_FAILURES: write_failures(failures)},
     )
     return [step] if step.labels or step.without_labels or step.annotations else []
@@ -329,8 +329,8 @@ def _overdue(backup: Backup, now: datetime) -> str:
 class _RetentionIndex:
     """The facts by backup, so that thousands of backups and requests cost one pass over each."""
 
-    def __init__(self, facts: RetentionFacts, rules: RetentionRules) -> None:
-        self.rules = rules
+    def __init__(self, facts: RetentionFacts, rules: RetentionRules, now: datetime) -> None:
+        self.rules, self.now = rules, now
         self.requests: defaultdict[tuple[str, str], list[DeletionRequest]] = defaultdict(list)
         for request in facts.requests:
             self.requests[request.meta.namespace, request.backup].append(request)
@@ -351,7 +351,7 @@ class _RetentionIndex:
         """What the annotation says, and the failed requests that it does not count yet."""
         requests = self.requests.get((backup.meta.namespace, backup.name), ())
         mine = [request for request in requests if request.bound_uid == backup.meta.uid]
-        return count_failures(read_failures(backup.meta.annotations), mine)
+        return count_failures(read_failures(backup.meta.annotations, now=self.now), mine)
 
     def gc_failure(self, backup: Backup) -> str:
         """What stands in the way of the backup's location; empty when nothing does."""
@@ -418,14 +418,17 @@ def pause_end(failures: Failures) -> datetime | None:
     return later(failures.last, pause)
 
 
-def read_failures(annotations: Mapping[str, str]) -> Failures:
-    """Read the annotation. Anything malformed counts as no failure, since hands can write it."""
+def read_failures(annotations: Mapping[str, str], *, now: datetime) -> Failures:
+    """Read the annotation. Anything malformed counts as no failure, since hands can write it.
+
+    So does a last failure that has not happened yet: no pass of ours wrote it, and it would never be over.
+    """
     try:
         document = mapping(json.loads(annotations.get(RETENTION_FAILURES, "{}")))
     except (ValueError, RecursionError):
         return Failures()
     count, last = document.get("count"), parse_instant(document.get("last"))
-    if isinstance(count, bool) or not isinstance(count, int) or count < 1 or last is None:
+    if isinstance(count, bool) or not isinstance(count, int) or count < 1 or last is None or last > now:
         return Failures()
     return Failures(count, last)
 

@@ -64,6 +64,9 @@ DROPPED_PHASES = WHOLE
 
 # When a location is looked at
 
+LEAST_PERIOD = timedelta(seconds=10)
+"""Whoever may write a location writes its period: a listing every millisecond is nobody's wish."""
+
 
 @frozen
 class SyncNow:
@@ -85,6 +88,8 @@ class SyncOff:
 def sync_time(location: StorageLocation, period: timedelta, *, now: datetime) -> SyncNow | SyncLater | SyncOff:
     """When a location is due. Its own period comes before ``period``; a negative one is none, zero switches off.
 
+    No period is shorter than ``LEAST_PERIOD``.
+
     A last sync that lies in the future is a clock's fault and delays nothing.
     """
     own = location.sync_period
@@ -92,7 +97,7 @@ def sync_time(location: StorageLocation, period: timedelta, *, now: datetime) ->
     if not span:
         return SyncOff()
     last = location.last_synced
-    due = later(last, span) if last is not None and last <= now else now
+    due = later(last, max(span, LEAST_PERIOD)) if last is not None and last <= now else now
     return SyncNow() if due <= now else SyncLater(due)
 
 

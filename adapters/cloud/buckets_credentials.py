@@ -30,7 +30,7 @@ from reprieve.adapters.cloud.tables import native, not_installed, translated
 from reprieve.adapters.sizes import MESSAGE
 from reprieve.core.backups import StorageLocation
 from reprieve.core.errors import DeniedError, InvalidError, ReprieveError, UnavailableError
-from reprieve.core.values import cut
+from reprieve.core.values import cut, later
 
 KEPT = timedelta(minutes=5)
 """How long a credential is used before its SDK is asked again; each of them renews its own in time for that."""
@@ -99,7 +99,7 @@ def _from_boto3(session: Any) -> Provider:
             return _usable(
                 "AWS credentials",
                 {"access_key_id": keys.access_key, "secret_access_key": keys.secret_key, "token": keys.token},
-                expires_at=datetime.now(UTC) + KEPT,
+                expires_at=later(datetime.now(UTC), KEPT),
             )
 
     return provide
@@ -176,7 +176,7 @@ def _google_token(made: list[Any], find: Callable[[], Any]) -> dict[str, Any]:
 
 def _soon(expiry: datetime | None) -> datetime:
     """The earlier of a token's end (google-auth writes it in UTC, without saying so) and our own."""
-    ours = datetime.now(UTC) + KEPT
+    ours = later(datetime.now(UTC), KEPT)
     return min(ours, expiry.replace(tzinfo=UTC)) if expiry else ours
 
 
@@ -237,6 +237,8 @@ def _from_azure(chain: Any) -> Provider:
         except Exception as error:
             raise _unusable("Azure credentials", error, transport=("ServiceRequestError",)) from error
         ends = datetime.fromtimestamp(token.expires_on, UTC)
-        return _usable("Azure credentials", {"token": token.token}, expires_at=min(ends, datetime.now(UTC) + KEPT))
+        return _usable(
+            "Azure credentials", {"token": token.token}, expires_at=min(ends, later(datetime.now(UTC), KEPT))
+        )
 
     return provide

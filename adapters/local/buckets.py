@@ -333,7 +333,8 @@ class _MemoryStore:
 
     def _below(self, start: str) -> dict[str, bytes]:
         self._stores.hook("list", self._bucket, start)
-        return {full: data for full, data in self._stores.files(self._bucket).items() if full.startswith(start)}
+        found = self._stores.files(self._bucket).copy()  # in one go: others may write and delete meanwhile
+        return {full: data for full, data in found.items() if full.startswith(start)}
 
     def _checked(self, names: Iterable[str]) -> tuple[str, ...]:
         """Keys, or names of directories, in order. Raises ``InvalidError`` when one is none."""

@@ -319,11 +319,11 @@ class _MemorySnapshots:
 
     def get(self, snapshot_id: str) -> SnapshotInfo:
         """Read one snapshot; see the port."""
-        for info in self._stores.snapshots:
+        for info in list(self._stores.snapshots):  # others may delete meanwhile
             if (info.provider, info.id) == (self._provider, snapshot_id):
                 return info
         raise errors.NotFoundError(f"{self._provider}: the snapshot {snapshot_id} is not there")
 
     def list(self, tag: str) -> Iterator[SnapshotInfo]:
         """List the snapshots that carry a tag; see the port."""
-        return _tagged((info for info in self._stores.snapshots if info.provider == self._provider), tag)
+        return _tagged((info for info in list(self._stores.snapshots) if info.provider == self._provider), tag)

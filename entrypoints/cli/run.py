@@ -32,10 +32,20 @@ from reprieve.entrypoints.world import World
 @click.option(
     "--probe-port", type=click.IntRange(0, 65535), default=0, help="Serve /healthz, /readyz and /metrics there."
 )
+@click.option(
+    "--probe-address", default="", metavar="ADDRESS", help="The address that --probe-port is served at; default: all."
+)
 @output_option
 @target_options
 def command(
-    *, target: Target, output: str, once: bool, controllers: tuple[str, ...], log_level: str | None, probe_port: int
+    *,
+    target: Target,
+    output: str,
+    once: bool,
+    controllers: tuple[str, ...],
+    log_level: str | None,
+    probe_port: int,
+    probe_address: str,
 ) -> int:
     """Run the controllers on and on; with --once until nothing changes."""
     configure_logging(log_level or ("warning" if once else "info"))
@@ -43,10 +53,14 @@ def command(
         raise click.UsageError("--now goes with --once only: a controller that goes on lives in real time")
     if once and probe_port:
         raise click.UsageError("--probe-port goes without --once: a single run has nothing to probe")
+    if probe_address and not probe_port:
+        raise click.UsageError("--probe-address goes with --probe-port only")
     with _stopped_by_signals() as stop, target.open(read_only=False) as world:
         built = build_controllers(world, names=controllers, stop=stop, elapsed=still if once else time.monotonic)
         try:
-            return _once(built, target, output, stop) if once else _forever(built, world, stop, probe_port)
+            if once:
+                return _once(built, target, output, stop)
+            return _forever(built, world, stop, probe_port, probe_address)
         finally:
             built.close()
 
@@ -61,11 +75,11 @@ def _once(built: Controllers, target: Target, output: str, stop: threading.Event
     return 0 if code == PENDING_CHANGES else code
 
 
-def _forever(built: Controllers, world: World, stop: threading.Event, probe_port: int) -> int:
+def _forever(built: Controllers, world: World, stop: threading.Event, port: int, address: str) -> int:
     with needs("controller"):
         from reprieve.entrypoints.controller.serve import serve
 
-    serve(built, world, stop=stop, clock=lambda: datetime.now(UTC), port=probe_port)
+    serve(built, world, stop=stop, clock=lambda: datetime.now(UTC), port=port, address=address)
     return 0
 
 

@@ -15,6 +15,7 @@ from reprieve.entrypoints.controller.gathering import BackupReader
 from reprieve.entrypoints.controller.index import RequestIndex
 from reprieve.entrypoints.controller.migration import MigrationReconciler
 from reprieve.entrypoints.controller.protection import ProtectionReconciler
+from reprieve.entrypoints.controller.queue import WorkQueue
 from reprieve.entrypoints.controller.retention import RetentionReconciler, rules_of
 from reprieve.entrypoints.controller.runtime import Lane, Reconciler
 from reprieve.entrypoints.controller.secrets import Secrets
@@ -113,7 +114,8 @@ def _effects(world: World, reader: BackupReader, pools: Pools, stop: threading.E
 def _sync(world: World, pools: Pools, stop: threading.Event) -> Lane:
     reader = backup_reader(world)
     effects = _effects(world, reader, pools, stop)
-    return Lane(SyncReconciler(reader, world.cluster, effects, world.backups.sync, stop))
+    reconciler = SyncReconciler(reader, world.cluster, effects, world.backups.sync, stop)
+    return Lane(reconciler, WorkQueue(place_of=lambda location: location))
 
 
 def _retention(world: World, pools: Pools, stop: threading.Event) -> Lane:
@@ -128,4 +130,4 @@ def _deletion(world: World, pools: Pools, stop: threading.Event, elapsed: Callab
     reconciler = DeletionReconciler(
         reader, RequestIndex(), world.cluster, effects, world.events, settings, stop, elapsed
     )
-    return Lane(reconciler, workers=settings.workers)
+    return Lane(reconciler, WorkQueue(place_of=reconciler.place_of), workers=settings.workers)

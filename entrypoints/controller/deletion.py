@@ -128,6 +128,7 @@ class DeletionReconciler:
     stop: threading.Event = field(factory=threading.Event)
     elapsed: Callable[[], float] = lambda: 0.0
     places: dict[str, Any] = field(factory=dict, eq=False)
+    stored_in: dict[Key, str] = field(factory=dict, eq=False)
 
     name: str = NAME
 
@@ -143,7 +144,7 @@ class DeletionReconciler:
         locations = [dialect.locations.storage] if isinstance(dialect.locations, ServedLocations) else []
         return [
             Watch(dialect.request_kind, self._on_request, namespace),
-            Watch(dialect.backup_kind, lambda r, _: self._asked_for(r.meta.namespace, r.meta.name), namespace),
+            Watch(dialect.backup_kind, self._on_backup, namespace),
             Watch(
                 dialect.restore_kind,
                 lambda r, _: self._asked_for(r.meta.namespace, dialect.restore(r).backup),
@@ -158,6 +159,18 @@ class DeletionReconciler:
         known = self.places.get(resource.ref.key)
         self.places[resource.ref.key] = place
         return [] if place == known else self.requests.keys()
+
+    def _on_backup(self, resource: Resource, removed: bool) -> list[Key]:  # noqa: FBT001 - the shape of a handler
+        key = (resource.meta.namespace, resource.meta.name)
+        if removed:
+            self.stored_in.pop(key, None)
+        else:
+            self.stored_in[key] = self.reader.dialect.backup(resource).storage_location
+        return self._asked_for(*key)
+
+    def place_of(self, key: Key) -> str | None:
+        """The storage location that a key's deletion has to do with, as far as it is known: it may be a tarpit."""
+        return self.stored_in.get(key)
 
     def _on_request(self, resource: Resource, removed: bool) -> list[Key]:  # noqa: FBT001 - the shape of a handler
         request = self.reader.dialect.deletion_request(resource)

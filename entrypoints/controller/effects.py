@@ -169,7 +169,7 @@ class Effects:
             return self._apply(step, places)
         except ReprieveError as fault:
             return StepResult(step, _raised(fault), intact=True)
-        except Exception as fault:  # noqa: BLE001 - a fault of ours must not pass for done, nor stop the other steps
+        except BaseException as fault:  # noqa: BLE001 - a fault, ours or a native library's, must not pass for done
             return StepResult(step, Unknown(f"{type(fault).__name__}: {fault}"))
 
     def _apply(self, step: Step, places: Places) -> StepResult:

@@ -30,9 +30,9 @@ class Metrics:
             registry=self.registry,
         )
 
-    def observe(self, controller: str, outcome: Result | Exception) -> None:
+    def observe(self, controller: str, outcome: Result | BaseException) -> None:
         """Count what one reconcile came to."""
-        if isinstance(outcome, Exception):
+        if isinstance(outcome, BaseException):
             self._failures.labels(controller, type(outcome).__name__).inc()
             return
         self._last.labels(controller).set_to_current_time()

@@ -3,9 +3,10 @@
 Guarantee: a watch is resumed where it ended; when that is too far back, or what arrived could not be understood,
 everything is listed again and compared, so that no change is missed, removals among them. What could not be read is
 never taken for removed. Trouble in a row is answered with growing pauses, also where a watch only ends at once: there
-is no busy loop. Handlers are called from one thread, and a handler that fails is reported and survived. Not
-guaranteed: that bodies are kept (an object that went without an event is told by its metadata and the names in its
-spec), that every state in between is seen, or that a handler which failed is called again for the same state.
+is no busy loop, and no pause of more than an hour, whatever an answer asks for. Handlers are called from one thread,
+and a handler that fails is reported and survived, as is whatever else goes wrong. Not guaranteed: that bodies are kept
+(an object that went without an event is told by its metadata and the names in its spec), that every state in between is
+seen, or that a handler which failed is called again for the same state.
 """
 
 from __future__ import annotations
@@ -23,7 +24,9 @@ from attrs import frozen
 from reprieve.core.errors import DeniedError, ReprieveError, ThrottledError, UnavailableError, UnknownError
 from reprieve.core.objects import NAME_LIMIT, ObjectKind, Resource
 from reprieve.core.ports import Bookmark, Cluster, Removed, Upserted, WatchEvent
+from reprieve.entrypoints.controller.queue import LONGEST_WAIT
 
+ALIVE = 5.0  # seconds between two looks at whether the following thread still lives
 HEALTHY = 1.0  # seconds: a watch that brought nothing and lasted less is no progress
 _ON_THE_WAY = UnavailableError | ThrottledError | DeniedError  # nothing was read, so nothing was missed
 Slot = tuple[str, str]
@@ -112,9 +115,14 @@ class Reflector:
             return tuple(resource for _, resource in sorted(self._known.items(), key=lambda item: item[0]))
 
     def run(self) -> None:
-        """Follow until stopped, and return at once then: a watch that waits is left to a thread that tells nobody."""
-        threading.Thread(target=self.follow, name=f"follow-{self._subject.kind.kind}", daemon=True).start()
-        self._stop.wait()
+        """Follow until stopped, and return at once then: a watch that waits is left to a thread that tells nobody.
+
+        Returns before a stop only when that thread has ended, so that whoever looks after this one sees it.
+        """
+        thread = threading.Thread(target=self.follow, name=f"follow-{self._subject.kind.kind}", daemon=True)
+        thread.start()
+        while thread.is_alive() and not self._stop.wait(ALIVE):
+            pass
 
     def follow(self) -> None:
         """Follow in this thread; ends when the watch at hand ends after a stop."""
@@ -142,6 +150,8 @@ class Reflector:
                 self._follow()
         except ReprieveError as error:
             return self._took_trouble(error)
+        except BaseException as error:  # noqa: BLE001 - an object that cannot be decoded, a native panic: list again
+            return self._took_trouble(UnknownError(f"{self._subject.kind} could not be followed: {error!r}"))
         return None
 
     def _took_trouble(self, error: ReprieveError) -> ReprieveError:
@@ -217,7 +227,7 @@ class Reflector:
     def _tell(self, handler: Handler, resource: Resource) -> None:
         try:
             handler(resource)
-        except Exception as error:  # noqa: BLE001 - one object that cannot be handled must not stop the others
+        except BaseException as error:  # noqa: BLE001 - one object that cannot be handled must not stop the others
             self._on_trouble(UnknownError(f"an event about {resource.ref} could not be handled: {error!r}"))
 
 
@@ -233,7 +243,8 @@ def _closing(events: Iterator[WatchEvent]) -> Iterator[Iterator[WatchEvent]]:
 
 
 def _asked_pause(trouble: ReprieveError | None) -> float:
-    return trouble.after.total_seconds() if isinstance(trouble, UnavailableError | ThrottledError) else 0.0
+    asked = trouble.after.total_seconds() if isinstance(trouble, UnavailableError | ThrottledError) else 0.0
+    return min(asked, LONGEST_WAIT)
 
 
 def _slot(resource: Resource) -> Slot:

@@ -23,8 +23,8 @@ from reprieve.core.backups import Backup
 from reprieve.core.errors import ReprieveError
 from reprieve.core.objects import Resource
 from reprieve.core.outcomes import Conflict, Done, message_of
-from reprieve.core.reasons import Verdict
-from reprieve.core.requests import Admitted, Stage, admit
+from reprieve.core.reasons import Reason, Verdict
+from reprieve.core.requests import Admitted, Deferred, Stage, admit
 from reprieve.core.retention import (
     Examined,
     FileRequest,
@@ -163,16 +163,24 @@ class RetentionReconciler:
     def _examine(self, asked: Iterable[Backup], filed: int, now: datetime) -> list[Examined]:
         """Look at candidates, oldest expiry first, until as many as may be filed in one pass are admitted."""
         found: list[Examined] = []
-        admitted = filed
+        admitted, silent = filed, set[str]()
         for backup in asked:
             if admitted >= self.rules.max_requests or self.stop.is_set():
                 break
+            if backup.storage_location in silent:
+                continue  # it did not answer for another backup in this pass: asked once, it holds up nobody else
             try:
                 found.append(examine(self.reader, backup, now=now))
             except ReprieveError as fault:  # not examined, so it is kept; the others go on
                 log.warning("backup not examined", controller=NAME, backup=backup.name, fault=str(fault))
                 continue
-            admitted += isinstance(found[-1].admission, Admitted)
+            match found[-1].admission:
+                case Admitted():
+                    admitted += 1
+                case Deferred(reason=Reason.LOCATION_UNAVAILABLE):
+                    silent.add(backup.storage_location)
+                case _:
+                    pass
         return found
 
     def _carry_out(self, answer: RetentionAnswer) -> tuple[StepResult, ...]:

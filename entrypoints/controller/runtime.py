@@ -2,16 +2,19 @@
 
 Once goes through every key until nothing changes; on and on lives by watches, timed requeues and a resync.
 
-Guarantee: a key is never worked on by two workers of one controller; a reconcile that fails comes back with growing
-pauses and takes nothing else along; a stop lets the effect at hand finish and begins no other. A missed event is
-caught by the resync. Not guaranteed: that two processes do not work on the same object; a lease sees to that, and
-preconditions on every effect.
+Guarantee: a key is never worked on by two workers of one controller; a reconcile that fails, in whatever way, comes
+back with growing pauses and takes nothing else along, neither its worker nor other keys; workers that a slow place
+holds up are stood in for, up to a bound; a stop lets the effect at hand finish and begins no other. A missed event is
+caught by the resync, and a thread that ended all the same is told by ``ended``. Not guaranteed: that two processes do
+not work on the same object; a lease sees to that, and preconditions on every effect.
 """
 
 from __future__ import annotations
 
 import threading
+import time
 from collections.abc import Callable, Hashable, Iterable, Sequence
+from contextlib import suppress
 from datetime import datetime, timedelta
 from functools import partial
 from typing import Any, Protocol
@@ -22,12 +25,18 @@ from attrs import field, frozen
 from reprieve.core.errors import ConflictError, NotFoundError, ReprieveError
 from reprieve.core.objects import ObjectKind, Resource
 from reprieve.entrypoints.controller.decisions import Decision, Result, Standing, latest
-from reprieve.entrypoints.controller.queue import WorkQueue
+from reprieve.entrypoints.controller.queue import LONGEST_WAIT, WorkQueue
 
 log = structlog.get_logger()
 
 PASSES = 100
 RESYNC = timedelta(minutes=10)
+STUCK = 2.0
+"""Seconds: a worker that is longer in one reconcile does not count as one of the controller's workers."""
+STAND_INS = 32
+"""So many workers more than configured may stand in for those that are stuck."""
+LOOK = 0.5
+"""Seconds between two looks at how the workers do."""
 
 
 @frozen
@@ -145,7 +154,12 @@ class _Pass:
             return reconciler.keys()
         except ReprieveError as fault:
             self.failures.append(Failure(reconciler.name, "", str(fault)))
-            return ()
+        except (KeyboardInterrupt, SystemExit):
+            raise
+        except BaseException as fault:
+            log.debug("keys not listed", controller=reconciler.name, exc_info=fault)
+            self.failures.append(Failure(reconciler.name, "", f"internal error: {type(fault).__name__}: {fault}"))
+        return ()
 
     def _one(self, reconciler: Reconciler, key: Any) -> None:
         try:
@@ -156,7 +170,9 @@ class _Pass:
             self.changed = True
         except ReprieveError as fault:
             self.failures.append(Failure(reconciler.name, key, str(fault)))
-        except Exception as fault:
+        except (KeyboardInterrupt, SystemExit):
+            raise
+        except BaseException as fault:
             log.debug("reconcile failed", controller=reconciler.name, key=str(key), exc_info=fault)
             self.failures.append(Failure(reconciler.name, key, f"internal error: {type(fault).__name__}: {fault}"))
         else:
@@ -171,7 +187,10 @@ class _Pass:
 
 @frozen
 class Lane:
-    """A controller with its queue, the number of its workers, and its own resync (None: the runtime's)."""
+    """A controller with its queue, the number of its workers, and its own resync (None: the runtime's).
+
+    The queue knows the place of a key where the controller does; see ``WorkQueue``.
+    """
 
     reconciler: Reconciler
     queue: WorkQueue[Any] = field(factory=WorkQueue)
@@ -196,7 +215,7 @@ class Waker(Protocol):
 
 
 SourceFactory = Callable[[Watch, Waker], Source]
-Observer = Callable[[str, Result | Exception], None]
+Observer = Callable[[str, Result | BaseException], None]
 
 
 class Runtime:
@@ -216,15 +235,18 @@ class Runtime:
         self._lanes, self._source, self._clock = lanes, source, clock
         self._stop, self._resync, self._observe = stop, resync, observe
         self._threads: list[threading.Thread] = []
+        self._workers: dict[str, _Workers] = {}
 
     def start(self) -> None:
         """Begin: followers, workers, and the first look at every key."""
         for lane in self._lanes:
+            name = lane.reconciler.name
             for watch in lane.reconciler.watches():
                 self._spawn(self._source(watch, _waker(lane, watch)).run, f"watch-{watch.kind.kind}")
-            for number in range(lane.workers):
-                self._threads.append(self._spawn(partial(self._work, lane), f"{lane.reconciler.name}-{number}"))
-            self._spawn(partial(self._keep_resyncing, lane), f"resync-{lane.reconciler.name}")
+            workers = self._workers[name] = _Workers(lane, self._stop, partial(self._reconcile, lane))
+            workers.start()
+            self._spawn(workers.keep_enough, f"workers-{name}")
+            self._spawn(partial(self._keep_resyncing, lane), f"resync-{name}")
 
     def wait(self) -> None:
         """Wait for a stop, and then for every worker to lay down what it has in hand.
@@ -234,52 +256,142 @@ class Runtime:
         self._stop.wait()
         for lane in self._lanes:
             lane.queue.close()
-        for thread in self._threads:
-            thread.join()
+        for workers in self._workers.values():
+            workers.join()
 
-    @staticmethod
-    def _spawn(work: Callable[[], None], name: str) -> threading.Thread:
+    def ended(self) -> list[str]:
+        """The threads that ended though nobody has stopped them: from then on something is not done any more."""
+        if self._stop.is_set():
+            return []
+        dead = [thread.name for thread in self._threads if not thread.is_alive()]
+        return sorted([*dead, *(name for workers in self._workers.values() for name in workers.ended())])
+
+    def _spawn(self, work: Callable[[], None], name: str) -> None:
         thread = threading.Thread(target=work, name=name, daemon=True)
         thread.start()
-        return thread
+        self._threads.append(thread)
 
     def _keep_resyncing(self, lane: Lane) -> None:
         while not self._stop.is_set():
             self._resync_once(lane)
-            self._stop.wait((lane.resync or self._resync).total_seconds())
+            left = (lane.resync or self._resync).total_seconds()
+            while left > 0 and not self._stop.wait(min(left, LONGEST_WAIT)):
+                left -= LONGEST_WAIT
 
     def _resync_once(self, lane: Lane) -> None:
         try:
             keys = lane.reconciler.keys()
-        except ReprieveError as fault:
-            log.warning("resync failed", controller=lane.reconciler.name, fault=str(fault))
-            self._observe(lane.reconciler.name, fault)
+        except BaseException as fault:  # noqa: BLE001 - whatever it was, the next resync is to come
+            _say("resync failed", fault, controller=lane.reconciler.name)
+            self._tell(lane, fault)
             return
         for key in keys:
             lane.queue.add(key)
 
-    def _work(self, lane: Lane) -> None:
-        while (key := lane.queue.get()) is not None:
-            try:
-                self._reconcile(lane, key)
-            finally:
-                lane.queue.done(key)
-
     def _reconcile(self, lane: Lane, key: Any) -> None:
-        name, now = lane.reconciler.name, self._clock()
+        name, now, began = lane.reconciler.name, self._clock(), time.monotonic()
         try:
             result = lane.reconciler.reconcile(key, now=now)
-        except Exception as fault:  # noqa: BLE001 - one key's fault must not end the worker
+        except BaseException as fault:  # noqa: BLE001 - one key's fault must not end the worker, nor a native panic
+            lane.queue.judge(key, seconds=time.monotonic() - began, progress=False)
             pause = lane.queue.retry(key)
-            quiet = isinstance(fault, ConflictError | NotFoundError)
-            level = log.debug if quiet else log.warning if isinstance(fault, ReprieveError) else log.exception
-            level("reconcile failed", controller=name, key=str(key), fault=str(fault), retry_in_seconds=pause)
-            self._observe(name, fault)
+            _say("reconcile failed", fault, controller=name, key=str(key), retry_in_seconds=pause)
+            self._tell(lane, fault)
             return
+        lane.queue.judge(key, seconds=time.monotonic() - began, progress=result.changed)
         lane.queue.forget(key)
-        self._observe(name, result)
         if result.again is not None:
             lane.queue.add_after(key, (result.again - now).total_seconds())
+        self._tell(lane, result)
+
+    def _tell(self, lane: Lane, result: Result | BaseException) -> None:
+        try:
+            self._observe(lane.reconciler.name, result)
+        except BaseException as fault:  # noqa: BLE001 - what is counted or not must not stop the work
+            _say("not observed", fault, controller=lane.reconciler.name)
+
+
+class _Workers:
+    """The workers of a lane: as many as configured, and stand-ins for those that are stuck."""
+
+    def __init__(self, lane: Lane, stop: threading.Event, reconcile: Callable[[Any], None]) -> None:
+        self._lane, self._stop, self._reconcile = lane, stop, reconcile
+        self._threads: list[threading.Thread] = []
+        self._since: dict[int, float] = {}  # by thread: when it took what it has in hand
+        self._leaving: set[int] = set()
+        self._lock = threading.Lock()
+
+    def start(self) -> None:
+        """Start as many as configured."""
+        for _ in range(self._lane.workers):
+            self._add()
+
+    def join(self) -> None:
+        """Wait until all have laid down what they have in hand."""
+        for thread in list(self._threads):
+            thread.join()
+
+    def ended(self) -> list[str]:
+        """Those that ended by themselves."""
+        with self._lock:
+            return [t.name for t in self._threads if not t.is_alive() and t.ident not in self._leaving]
+
+    def keep_enough(self) -> None:
+        """Until a stop: stand in for workers that are stuck, while keys wait that could be worked on."""
+        while not self._stop.wait(LOOK):
+            with suppress(RuntimeError):  # no thread is to be had now
+                for _ in range(self._lacking() if self._lane.queue.waiting else 0):
+                    self._add()
+
+    def _add(self) -> None:
+        with self._lock:
+            name = f"{self._lane.reconciler.name}-{len(self._threads)}"
+            thread = threading.Thread(target=self._work, name=name, daemon=True)
+            thread.start()
+            self._threads.append(thread)
+
+    def _lacking(self) -> int:
+        """How many workers are stuck and may be stood in for; forgets those that have left."""
+        now = time.monotonic()
+        with self._lock:
+            self._threads = [t for t in self._threads if t.is_alive() or t.ident not in self._leaving]
+            self._leaving &= {t.ident for t in self._threads if t.ident is not None}
+            stuck = sum(now - since > STUCK for since in self._since.values())
+            alive = len(self._threads) - len(self._leaving)
+            return max(0, min(self._lane.workers + stuck, self._lane.workers + STAND_INS) - alive)
+
+    def _may_leave(self) -> bool:
+        """Whether there are enough workers that are not stuck without this one, which has nothing in hand."""
+        now, me = time.monotonic(), threading.get_ident()
+        with self._lock:
+            stuck = sum(now - since > STUCK for since in self._since.values())
+            free = len(self._threads) - len(self._leaving) - stuck
+            if free <= self._lane.workers:
+                return False
+            self._leaving.add(me)
+            return True
+
+    def _work(self) -> None:
+        queue, me = self._lane.queue, threading.get_ident()
+        while (key := queue.get()) is not None:
+            with self._lock:
+                self._since[me] = time.monotonic()
+            try:
+                self._reconcile(key)
+            finally:
+                with self._lock:
+                    del self._since[me]
+                queue.done(key)
+            if self._may_leave():
+                return
+
+
+def _say(what: str, fault: BaseException, **fields: object) -> None:
+    """Log what failed: a world that moved quietly, an error of ours plainly, anything else with its traceback."""
+    quiet = isinstance(fault, ConflictError | NotFoundError)
+    level = log.debug if quiet else log.warning if isinstance(fault, ReprieveError) else log.error
+    with suppress(Exception):  # a log that cannot be written is no reason to stop
+        level(what, **fields, fault=str(fault), exc_info=None if isinstance(fault, ReprieveError) else fault)
 
 
 def _waker(lane: Lane, watch: Watch) -> Waker:

@@ -47,17 +47,19 @@ def serve(
     stop: threading.Event,
     clock: Callable[[], datetime],
     port: int = 0,
+    address: str = "",
     terms: Terms | None = None,
     exit_at_once: Callable[[], None] = _exit_at_once,
 ) -> None:
-    """Run until a stop. ``port`` is where probes and metrics are served; 0 serves none.
+    """Run until a stop. ``port`` is where probes and metrics are served, 0 serves none; at ``address``, empty for all.
 
     A local folder is locked by itself; in a cluster the lease decides who works, and ``exit_at_once`` is called when it
     is lost. Raises core errors when the start is in vain: no API server, no credentials, no Velero.
     """
     metrics = Metrics()
-    probes = Probes(metrics, port)
+    probes = Probes(metrics, port, host=address)
     runtime = Runtime(built.lanes, source=_followers(world, stop), clock=clock, stop=stop, observe=metrics.observe)
+    probes.watch_over(runtime.ended)
     with probes.serving():
         _check_served(built, world)
         _check_at_start(world)
@@ -122,7 +124,10 @@ def _campaign(
         log.info("waiting for the lease", lease=f"{namespace}/{LEASE_NAME}", why=why)
 
     def campaign() -> None:
-        elector.run(stopped=ended.is_set, wait=ended.wait, on_started=work, on_lost=lost, on_waiting=waiting)
+        try:
+            elector.run(stopped=ended.is_set, wait=ended.wait, on_started=work, on_lost=lost, on_waiting=waiting)
+        except BaseException as fault:  # noqa: BLE001 - whoever does not renew the lease any more may not work either
+            lost(f"{type(fault).__name__}: {fault}")
 
     thread = threading.Thread(target=campaign, name="lease", daemon=True)
     thread.start()

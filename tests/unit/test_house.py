@@ -110,6 +110,48 @@ def printing(tree: ast.AST) -> set[str]:
     return found
 
 
+# Names that hold a date, wherever they stand last in a dotted name. Clocks that count seconds are floats.
+DATES = {"now", "until", "instant", "created", "completed", "started", "expiration", "expired", "synced", "last_synced"}
+DATES |= {"finished_at", "first_attempt", "next_attempt", "renewed", "released", "last_failure"}
+SUMS = {"core/values.py"}  # ``later`` itself
+SPANS = {"adapters/k8s/cluster.py"}  # the sum of two spans
+FLOATS = {"adapters/cloud/rate.py", "adapters/cloud/breaker.py", "entrypoints/controller/queue.py", "core/durations.py"}
+SAMPLES = {"entrypoints/sample.py", "entrypoints/sample_time.py", "entrypoints/cli/demo.py"}  # dates of our own
+
+
+def dated_sums(tree: ast.AST) -> set[str]:
+    """Additions with a date on one side, or a span on one side and not on the other; they may leave the calendar."""
+    found = set()
+    for node in ast.walk(tree):
+        match node:
+            case (
+                ast.BinOp(op=ast.Add(), left=left, right=right) | ast.AugAssign(op=ast.Add(), target=left, value=right)
+            ):
+                if is_date(left) or is_date(right) or is_span(left) != is_span(right):
+                    found.add(f"line {node.lineno}: {ast.unparse(node)}")
+            case ast.BinOp(op=ast.Sub(), left=left, right=right) if is_date(left) and is_span(right):
+                found.add(f"line {node.lineno}: {ast.unparse(node)}")
+    return found
+
+
+def is_date(node: ast.AST) -> bool:
+    match node:
+        case ast.Name(id=name) | ast.Attribute(attr=name):
+            return name in DATES
+        case ast.Call(func=ast.Attribute(attr="now" | "fromtimestamp")):
+            return True
+    return False
+
+
+def is_span(node: ast.AST) -> bool:
+    match node:
+        case ast.Call(func=ast.Name(id="timedelta")):
+            return True
+        case ast.BinOp(left=left, right=right):
+            return is_span(left) or is_span(right)
+    return False
+
+
 def run_at_import(node: ast.AST) -> Iterator[ast.AST]:
     """Every statement that runs when the module is imported: not in a function, not under TYPE_CHECKING."""
     for child in ast.iter_child_nodes(node):
@@ -152,6 +194,14 @@ def test_screen_is_the_one_way_out_for_text() -> None:
     found = {str(path.relative_to(ROOT)): bad for path in paths if (bad := printing(parsed(path)))}
 
     assert set(found) == MAY_PRINT, found
+
+
+def test_dates_and_spans_are_added_by_later() -> None:
+    """``9999-12-31`` and a second are no date: the sum raises, and dates are written by strangers."""
+    paths = [path for room in ("core", "adapters", "entrypoints") for path in modules(room)]
+    found = {str(path.relative_to(ROOT)): bad for path in paths if (bad := dated_sums(parsed(path)))}
+
+    assert set(found) - FLOATS - SPANS - SAMPLES <= SUMS, found
 
 
 def test_the_rooms_are_not_empty() -> None:
@@ -221,3 +271,21 @@ def test_an_eager_sdk_is_seen(source: str, finding: set[str]) -> None:
 )
 def test_printing_is_seen(source: str, seen: bool) -> None:
     assert bool(printing(ast.parse(source))) is seen
+
+
+@pytest.mark.parametrize(
+    ("source", "seen"),
+    [
+        pytest.param("now + timedelta(hours=1)", True, id="now-and-a-span"),
+        pytest.param("backup.expiration + grace", True, id="a-field"),
+        pytest.param("datetime.now(UTC) + KEPT", True, id="the-clock"),
+        pytest.param("at + timedelta(days=1)", True, id="anything-and-a-span"),
+        pytest.param("now - timedelta(days=1)", True, id="back"),
+        pytest.param("later(now, span)", False, id="later"),
+        pytest.param("now - created", False, id="between-two-dates"),
+        pytest.param("timedelta(1) + timedelta(2)", False, id="two-spans"),
+        pytest.param("count + 1", False, id="numbers"),
+    ],
+)
+def test_a_sum_of_dates_is_seen(source: str, seen: bool) -> None:
+    assert bool(dated_sums(ast.parse(source))) is seen

@@ -2,7 +2,16 @@
 
 import threading
 
-from reprieve.entrypoints.controller.queue import FIRST_DELAY, LAST_DELAY, WorkQueue
+from reprieve.entrypoints.controller.queue import (
+    BURST,
+    FIRST_DELAY,
+    FIRST_REST,
+    HEARD_AGAIN,
+    LAST_DELAY,
+    LONGEST_WAIT,
+    SLOW,
+    WorkQueue,
+)
 
 
 class Clock:
@@ -115,3 +124,83 @@ def test_many_workers_share_the_keys_without_overlap():
         worker.join(timeout=30)
     assert overlaps == []
     assert set(seen) == set(range(50))
+
+
+def test_no_wait_is_longer_than_an_hour():
+    """A date that a stranger wrote is looked at again every hour; a thread cannot wait for a century."""
+    clock = Clock()
+    queue = WorkQueue(clock=clock)
+    queue.add_after("far", 1e12)
+    clock.now = LONGEST_WAIT - 1
+    assert drained(queue) == []
+    clock.now = LONGEST_WAIT
+    assert drained(queue) == ["far"]
+
+
+def test_events_do_not_end_the_pause_of_a_key_that_fails():
+    """Its own writes are events too; a real change is seen after half a minute, not after five."""
+    clock = Clock()
+    queue = WorkQueue(clock=clock)
+    for _ in range(12):
+        queue.retry("bad")
+    clock.now = LAST_DELAY
+    assert drained(queue) == ["bad"]
+    queue.retry("bad")
+    for _ in range(100):
+        queue.add("bad")
+    assert drained(queue) == []
+    clock.now += HEARD_AGAIN
+    assert drained(queue) == ["bad"]
+
+
+def test_an_event_during_a_look_that_fails_is_no_reason_to_look_at_once():
+    clock = Clock()
+    queue = WorkQueue(clock=clock)
+    queue.add("bad")
+    assert queue.get(timeout=0) == "bad"
+    queue.add("bad")
+    queue.retry("bad")
+    queue.done("bad")
+    assert drained(queue) == []
+    clock.now = FIRST_DELAY
+    assert drained(queue) == ["bad"]
+
+
+def test_events_wake_a_key_so_often_and_no_more():
+    """An object that somebody changes a thousand times a second is looked at once a second, after a burst."""
+    clock = Clock()
+    queue = WorkQueue(clock=clock)
+    looks = 0
+    for step in range(1000):
+        clock.now = step / 100
+        queue.add("flickers")
+        looks += len(drained(queue))
+    assert BURST < looks <= BURST + 11
+    queue.add("calm")
+    assert drained(queue) == ["calm"]
+
+
+def test_a_place_that_held_a_worker_up_rests_and_the_others_go_on():
+    """The rest doubles with each time in a row, and ends with a look that came back in time."""
+    clock = Clock()
+    queue = WorkQueue(clock=clock, place_of=lambda key: key[:3])
+    for key in ("tar1", "tar2", "ok 1", "ok 2"):
+        queue.add(key)
+    assert [queue.get(timeout=0), queue.get(timeout=0), queue.get(timeout=0)] == ["tar1", "ok 1", None]
+    queue.judge("ok 1", seconds=0.1, progress=False)
+    assert queue.get(timeout=0) == "ok 2"
+    queue.judge("tar1", seconds=SLOW + 1, progress=False)
+    queue.done("tar1")
+    assert (queue.get(timeout=0), queue.waiting) == (None, False)
+    clock.now = FIRST_REST
+    assert queue.get(timeout=0) == "tar2"
+    queue.judge("tar2", seconds=SLOW + 1, progress=False)
+    queue.done("tar2")
+    queue.add("tar1")
+    clock.now = FIRST_REST * 2.5
+    assert queue.get(timeout=0) is None
+    clock.now = FIRST_REST * 3
+    assert queue.get(timeout=0) == "tar1"
+    queue.judge("tar1", seconds=SLOW + 1, progress=True)
+    queue.add("tar2")
+    assert queue.get(timeout=0) == "tar2"

@@ -432,17 +432,18 @@ def test_failures_are_counted_once(known, requests, counted):
         pytest.param('{"count":1}', id="no-date"),
         pytest.param('{"count":1,"last":"today"}', id="no-real-date"),
         pytest.param("[" * 100_000, id="too-deep"),
+        pytest.param('{"count":1,"last":"9999-12-31T00:00:00Z"}', id="a-failure-that-has-not-happened-yet"),
     ],
 )
 def test_a_malformed_annotation_counts_as_no_failure(written):
-    assert read_failures({RETENTION_FAILURES: written}) == Failures()
+    assert read_failures({RETENTION_FAILURES: written}, now=NOW) == Failures()
 
 
 def test_the_annotation_round_trips():
     failures = Failures(4, NOW)
 
     assert write_failures(failures) == '{"count":4,"last":"2024-04-04T12:00:00Z"}'
-    assert read_failures({RETENTION_FAILURES: write_failures(failures)}) == failures
+    assert read_failures({RETENTION_FAILURES: write_failures(failures)}, now=NOW) == failures
     assert write_failures(Failures()) == '{"count":0,"last":""}'
 
 
