@@ -77,6 +77,12 @@ bench: install ## every benchmark
 	    echo "== $$script"; $(BIN)/python "$$script"; \
 	done
 
+.PHONY: manifests
+manifests: install ## write deploy/ anew, as the command prints it for the default configuration
+	@set -e; for part in rbac network config deployment kustomization; do \
+	    $(BIN)/reprieve manifests --part $$part > deploy/$$part.yaml; \
+	done
+
 .PHONY: format
 format: install ## let ruff mend what it can
 	$(BIN)/ruff check --fix

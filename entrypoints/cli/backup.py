@@ -443,7 +443,7 @@ class _Deletion:
         with contextlib.suppress(ReprieveError):
             if not isinstance(controller_lease(self.world, now=self.target.now), Free):
                 return
-            lease = f"{lease_namespace(self.world)}/{LEASE_NAME}"
+            lease = f"{lease_namespace(self.world.configuration)}/{LEASE_NAME}"
             screen.say(f"no controller holds the lease {lease}: until one runs, this waits", err=True)
 
     def _judge_end(self, backup: Backup, ref: ObjectRef) -> int:

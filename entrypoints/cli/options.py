@@ -14,7 +14,7 @@ from attrs import frozen
 
 from reprieve.core.values import parse_instant
 from reprieve.entrypoints.cli.screen import say
-from reprieve.entrypoints.configuration import BackupsOff
+from reprieve.entrypoints.configuration import BackupsOff, Configuration, load_configuration
 from reprieve.entrypoints.world import World
 
 F = TypeVar("F", bound=Callable[..., Any])
@@ -53,6 +53,14 @@ class Target:
     def now(self) -> datetime:
         """The time of all decisions of this command."""
         return self.at or datetime.now(UTC)
+
+    def configuration(self) -> Configuration:
+        """The configuration alone; no cluster is needed for it. Raises ``ReprieveError``."""
+        if self.local is not None:
+            from reprieve.entrypoints import bootstrap
+
+            return bootstrap.local_configuration(self.local, self.config)
+        return load_configuration(self.config) if self.config is not None else Configuration()
 
     @contextmanager
     def open(self, *, read_only: bool) -> Iterator[World]:

@@ -80,9 +80,10 @@ def _refuse_beside_a_controller(world: World, target: Target) -> None:
         return
     holder = controller_lease(world, now=target.now)
     if isinstance(holder, Held):
+        lease = f"{lease_namespace(world.configuration)}/{LEASE_NAME}"
         raise InvalidError(
-            f"a controller runs ({holder.holder} holds the lease {lease_namespace(world)}/{LEASE_NAME}) and would put "
-            "every finalizer back: scale it to zero, and run this again once the lease has ended"
+            f"a controller runs ({holder.holder} holds the lease {lease}) and would put every finalizer back: "
+            "scale it to zero, and run this again once the lease has ended"
         )
 
 

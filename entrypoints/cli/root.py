@@ -26,6 +26,7 @@ COMMANDS = {
     "request-deletion": ("reprieve.entrypoints.cli.request_deletion", "Ask for the deletion of an owner, by its UID."),
     "prune": ("reprieve.entrypoints.cli.prune", "Mark owners whose manifest left the desired set."),
     "shield": ("reprieve.entrypoints.cli.shield", "Print the admission policy that keeps the garbage collector off."),
+    "manifests": ("reprieve.entrypoints.cli.manifests", "Print what the controller is deployed with, and its rights."),
     "release": ("reprieve.entrypoints.cli.release", "Take finalizers of ours off, before an uninstall."),
 }
 

@@ -21,7 +21,6 @@ from reprieve.entrypoints.configuration import (
     BackupsOff,
     Configuration,
     ConfigurationError,
-    load_configuration,
 )
 
 NO_ENTRY = (
@@ -57,7 +56,7 @@ def command(
     """
     if (requests or service_account) and not markers:
         raise click.UsageError("--requests and --service-account go with --markers")
-    configuration = _configuration(target)
+    configuration = target.configuration()
     if check:
         _check(target)
     manifests = _markers(configuration, service_account, requests=requests) if markers else _manifests(configuration)
@@ -66,14 +65,6 @@ def command(
     else:
         screen.emit_documents(manifests)
     return 0
-
-
-def _configuration(target: Target) -> Configuration:
-    if target.local is not None:
-        from reprieve.entrypoints import bootstrap
-
-        return bootstrap.local_configuration(target.local, target.config)
-    return load_configuration(target.config) if target.config is not None else Configuration()
 
 
 def _manifests(configuration: Configuration) -> tuple[dict[str, Any], ...]:

@@ -113,7 +113,7 @@ def _campaign(
     exit_at_once: Callable[[], None],
 ) -> Iterator[None]:
     """Ask for the lease in a thread, which starts the work once it is held; let go of it after the work has ended."""
-    namespace, ended = lease_namespace(world), threading.Event()
+    namespace, ended = lease_namespace(world.configuration), threading.Event()
     elector = Elector(world.cluster, namespace=namespace, name=LEASE_NAME, identity=identity(), terms=terms, now=clock)
 
     def lost(why: str) -> None:

@@ -23,11 +23,11 @@ def manifests():
     ]
 
 
-def grants():
+def grants(documents):
     """(namespace or empty, group, resource, verb, names) of every line of every role."""
     return [
         (role["metadata"].get("namespace", ""), group, resource, verb, tuple(rule.get("resourceNames", ())))
-        for role in manifests()
+        for role in documents
         if role["kind"] in ("Role", "ClusterRole")
         for rule in role["rules"]
         for group in rule["apiGroups"]
@@ -37,15 +37,22 @@ def grants():
 
 
 class Authorizer:
-    """Kubernetes' RBAC over the manifests; remembers what was used and what was refused."""
+    """Kubernetes' RBAC over manifests, by default those of ``deploy/``; remembers what was used and what was refused.
 
-    def __init__(self):
-        self.grants, self.used, self.refused = grants(), set(), []
+    Whether it may list everything, the controller only asks.
+    """
+
+    def __init__(self, documents=None):
+        self.grants, self.used, self.refused = grants(documents or manifests()), set(), []
+
+    @property
+    def unused(self):
+        return sorted(set(self.grants) - self.used)
 
     def __call__(self, access):
         fitting = {grant for grant in self.grants if self._fits(grant, access)}
         self.used |= fitting
-        if not fitting:
+        if not fitting and access.resource != "*":
             self.refused.append(access)
         return bool(fitting)
 
