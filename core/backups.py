@@ -292,12 +292,14 @@ Metadata = MetadataPresent | MetadataAbsent | MetadataCorrupt
 class Directory:
     """What the bucket says about a backup: its metadata and the hold that is mirrored there (as annotations).
 
-    ``hold_sha256`` is the hex digest of the hold file's bytes, empty when there is none.
+    ``hold_sha256`` is the hex digest of the hold file's bytes, empty when there is none. ``hold_of`` is the UID of the
+    record that it was written for, empty when nobody says.
     """
 
     metadata: Metadata = field(factory=MetadataAbsent)
     hold: FrozenMap[str, str] = field(factory=FrozenMap, converter=string_map)
     hold_sha256: str = ""
+    hold_of: str = ""
 
 
 @frozen

@@ -21,6 +21,8 @@ from reprieve.core.values import format_instant, parse_instant
 HOLD = "reprieve.dev/hold"
 HOLD_UNTIL = "reprieve.dev/hold-until"
 HOLD_FILE = "reprieve-hold.json"
+MIRRORED_FROM = "reprieve.dev/mirrored-from"
+"""In a hold file: the UID of the record whose hold it mirrors. A UID cannot be chosen by whoever may patch a record."""
 
 
 @frozen
@@ -71,6 +73,11 @@ def any_hold(holders: Iterable[Mapping[str, str]], *, now: datetime) -> HoldStat
 def hold_document(annotations: Mapping[str, str]) -> dict[str, str]:
     """Build the document that mirrors an object's hold beside its files; empty when there is nothing to mirror."""
     return {key: annotations[key] for key in (HOLD, HOLD_UNTIL) if key in annotations}
+
+
+def holder_of_document(document: Any) -> str:
+    """The UID of the record that a mirrored hold was written for; empty for one that was put there by hand."""
+    return texts(document).get(MIRRORED_FROM, "")
 
 
 def hold_from_document(document: Any) -> Mapping[str, str]:

@@ -1,8 +1,8 @@
 """Stored records: the manifest of a Backup or of a pod volume backup from a bucket, made fit to live in this cluster.
 
-Guarantee: what belonged to the cluster that wrote it (UID, resource version, owners that do not live here, bookkeeping
-of ours) is left behind, and so is the finalizer of old Ark releases; labels, annotations, other finalizers, spec and
-status stay as stored.
+Guarantee: what belonged to the cluster that wrote it (UID, resource version, owners that do not live here, finalizers,
+bookkeeping of ours, marks of tools that would prune it) is left behind, and so are hooks, which Velero could run; other
+labels and annotations, spec and status stay as stored. A hold that the document carries stays.
 Not guaranteed: that the document means what it says; the caller has checked its name.
 
 Source: the sync controllers of Velero and of Ark v0.8, and what they lacked (owner references taken over blindly).
@@ -18,13 +18,7 @@ from attrs import field, frozen
 from reprieve.core.backups import (
     BACKUP_NAME,
     BACKUP_UID,
-    DELETION,
-    HOLD_MIRRORED,
-    METADATA_MISSING,
-    RETENTION_FAILURES,
     STORAGE_LOCATION,
-    SYNC_INCOMPLETE,
-    SYNCED_AT,
     Backup,
     Layout,
 )
@@ -34,6 +28,8 @@ from reprieve.core.steps import CreateRecord
 from reprieve.core.values import as_set
 
 OLD_FINALIZER = "gc.ark.heptio.com"
+VOLUME_ENDED = frozenset({"Completed", "Failed", "Canceled"})
+"""Phases in which nobody works on a pod volume backup any more."""
 
 
 @frozen
@@ -68,24 +64,53 @@ def backup_record(
     document, as ``phase`` does of the stored phase.
     """
     meta = mapping(document.get("metadata"))
-    left = _BOOKKEEPING | (_HOLD if hold else set())
-    stored = {key: value for key, value in texts(meta.get("annotations")).items() if key not in left}
-    labels = {key: value for key, value in texts(meta.get("labels")).items() if key not in _BOOKKEEPING}
+    held = {} if hold else {key: value for key, value in texts(meta.get("annotations")).items() if key in _HOLD}
     manifest = _manifest(document, home, home.kind.kind)
     manifest["metadata"] |= _present(
-        labels=labels | ({STORAGE_LOCATION: label_safe(home.location)} if home.layout.located else {}),
-        annotations=stored | dict(hold) | dict(annotations),
+        labels=_kept(meta.get("labels"))
+        | ({STORAGE_LOCATION: label_safe(home.location)} if home.layout.located else {}),
+        annotations=_kept(meta.get("annotations")) | held | dict(hold) | dict(annotations),
         ownerReferences=[each for each in _entries(meta.get("ownerReferences")) if _is_schedule(each, home)],
     )
-    if home.layout.located:
-        manifest["spec"] = {**mapping(document.get("spec")), "storageLocation": home.location}
+    spec = {key: value for key, value in mapping(document.get("spec")).items() if key != "hooks"}
+    manifest["spec"] = spec | ({"storageLocation": home.location} if home.layout.located else {})
     if phase:
         manifest["status"] = {**mapping(document.get("status")), "phase": phase}
     return CreateRecord(home.ref(manifest["metadata"]["name"]), manifest)
 
 
 _HOLD = frozenset({HOLD, HOLD_UNTIL})
-_BOOKKEEPING = frozenset({DELETION, SYNCED_AT, SYNC_INCOMPLETE, HOLD_MIRRORED, METADATA_MISSING, RETENTION_FAILURES})
+LAST_APPLIED = "kubectl.kubernetes.io/last-applied-configuration"
+OURS = "reprieve.dev"
+TRACKERS = frozenset(
+    {
+        "applyset.kubernetes.io",
+        "argocd.argoproj.io",
+        "config.k8s.io",
+        "configmanagement.gke.io",
+        "configsync.gke.io",
+        "faros.pusher.com",
+        "fleet.cattle.io",
+        "helm.toolkit.fluxcd.io",
+        "kapp.k14s.io",
+        "kustomize.toolkit.fluxcd.io",
+        "objectset.rio.cattle.io",
+    }
+)
+"""Domains under which tools mark what they applied: what carries such a mark and is not in their source they prune."""
+
+
+def _kept(stored: object) -> dict[str, str]:
+    """The labels or annotations that come back: users select by them, but marks of tools and of ours mean others.
+
+    A tracker would prune a record that it never applied, and sync would create it again, for ever.
+    """
+    return {key: value for key, value in texts(stored).items() if key != LAST_APPLIED and not _is_mark(key)}
+
+
+def _is_mark(key: str) -> bool:
+    domain = key.rpartition("/")[0]
+    return any(domain == each or domain.endswith(f".{each}") for each in (OURS, *TRACKERS))
 
 
 def _is_schedule(reference: Mapping[str, Any], home: RecordHome) -> bool:
@@ -99,12 +124,12 @@ def _is_schedule(reference: Mapping[str, Any], home: RecordHome) -> bool:
 def volume_record(document: Mapping[str, Any], home: RecordHome, owner: Backup) -> CreateRecord:
     """The step that creates a stored pod volume backup here, owned by the record that it came with."""
     meta = mapping(document.get("metadata"))
-    labels = texts(meta.get("labels"))
+    labels = _kept(meta.get("labels"))
     owners = [each for each in _entries(meta.get("ownerReferences")) if _is_owner(each, owner)]
     manifest = _manifest(document, home, "PodVolumeBackup")
     manifest["metadata"] |= _present(
         labels=labels | ({BACKUP_UID: owner.meta.uid} if BACKUP_UID in labels else {}),
-        annotations=texts(meta.get("annotations")),
+        annotations=_kept(meta.get("annotations")),
         ownerReferences=[{**each, "uid": owner.meta.uid} for each in owners],
     )
     manifest["spec"] = {**mapping(document.get("spec")), "backupStorageLocation": home.location}
@@ -127,16 +152,16 @@ def _is_owner(reference: Mapping[str, Any], owner: Backup) -> bool:
     return (reference.get("kind"), reference.get("name")) == (owner.ref.kind, owner.name)
 
 
+def is_ended_volume(document: Mapping[str, Any]) -> bool:
+    """Whether a stored pod volume backup has ended and points at data. Velero would go on with any other."""
+    status = mapping(document.get("status"))
+    return text(status.get("phase")) in VOLUME_ENDED and bool(text(status.get("snapshotID")))
+
+
 def _manifest(document: Mapping[str, Any], home: RecordHome, kind: str) -> dict[str, Any]:
-    """The document without what belonged to its old cluster. Of its metadata, name and foreign finalizers are left."""
-    body = {key: value for key, value in document.items() if key not in {"apiVersion", "kind", "metadata"}}
-    stored = mapping(document.get("metadata")).get("finalizers")
-    finalizers = [each for each in (stored if isinstance(stored, list) else []) if isinstance(each, str)]
-    metadata = {
-        "name": document_name(document),
-        "namespace": home.namespace,
-        **_present(finalizers=[each for each in finalizers if each != OLD_FINALIZER]),
-    }
+    """The document without what belonged to its old cluster: of its metadata only the name is left here."""
+    body = {key: mapping(document.get(key)) for key in ("spec", "status") if mapping(document.get(key))}
+    metadata = {"name": document_name(document), "namespace": home.namespace}
     return {"apiVersion": home.kind.api_version, "kind": kind, "metadata": metadata, **body}
 
 

@@ -41,6 +41,7 @@ from reprieve.core.backups import (
     Directory,
     DirectoryUnreadable,
     Item,
+    Layout,
     ListAbsent,
     ListCorrupt,
     MetadataAbsent,
@@ -49,11 +50,18 @@ from reprieve.core.backups import (
     NativeSnapshot,
     StorageLocation,
 )
-from reprieve.core.holds import Held, hold_document, hold_of
+from reprieve.core.holds import MIRRORED_FROM, Held, hold_document, hold_of
 from reprieve.core.objects import ObjectRef, is_object_name
 from reprieve.core.pruning import Count, Percentage, PruneLimits
 from reprieve.core.reasons import Reason
-from reprieve.core.records import RecordHome, backup_record, belongs_to, document_name, volume_record
+from reprieve.core.records import (
+    RecordHome,
+    backup_record,
+    belongs_to,
+    document_name,
+    is_ended_volume,
+    volume_record,
+)
 from reprieve.core.steps import ChangeMetadata, CreateRecord, DeleteFile, DeleteObject, Step, WriteHoldFile
 from reprieve.core.values import FrozenMap, as_set, as_tuple, format_instant, later, string_map
 from reprieve.core.witnesses import WHOLE
@@ -141,7 +149,11 @@ Volumes = VolumesRead | ListAbsent | ListCorrupt | DirectoryUnreadable
 
 @frozen
 class StoredBackup:
-    """A directory's metadata document, what the dialect's codec reads in it, and its hold file and volumes."""
+    """A directory's metadata document, what the dialect's codec reads in it, and its hold file and volumes.
+
+    ``hold_of`` is the UID of the record that the hold file was written for. ``first_synced`` is when sync brought a
+    record of this very backup here before, as far as is known: one that is created again is not new.
+    """
 
     name: str
     record: Backup
@@ -149,6 +161,8 @@ class StoredBackup:
     hold: FrozenMap[str, str] = field(factory=FrozenMap, converter=string_map)
     hold_sha256: str = ""
     volumes: Volumes = field(factory=VolumesRead)
+    hold_of: str = ""
+    first_synced: datetime | None = None
 
 
 @frozen
@@ -170,7 +184,10 @@ class Look:
 
 @frozen
 class SyncFacts:
-    """All that a pass over one location rests on. ``records`` are all of the namespace, whatever their location."""
+    """All that a pass over one location rests on. ``records`` are all of the namespace, whatever their location.
+
+    ``mirrored`` are the holds that were seen in their files by this process, as ``mirror_of`` names them.
+    """
 
     location: StorageLocation
     home: RecordHome
@@ -179,6 +196,7 @@ class SyncFacts:
     stored: tuple[StoredBackup | StoredFault, ...] = field(default=(), converter=as_tuple)
     looks: tuple[Look, ...] = field(default=(), converter=as_tuple)
     max_removals: Count | Percentage = field(factory=lambda: Percentage(20))
+    mirrored: frozenset[str] = field(default=frozenset(), converter=as_set)
 
 
 # The answers
@@ -279,7 +297,8 @@ REPORTED = frozenset(
 def questions(facts: SyncFacts, *, now: datetime) -> Questions:
     """What to read before ``compare`` can answer. Nothing is read for a record that is there and settled."""
     pass_ = _Pass(facts)
-    looks = {r.name for r in pass_.own if _mirror_due(r) and pass_.may_mirror(r)} | set(pass_.suspects_to_look_at(now))
+    mirrors = {r.name for r in pass_.own if pass_.mirror_due(r) and pass_.may_mirror(r)}
+    looks = mirrors | set(pass_.suspects_to_look_at(now))
     finish = sorted((r for r in pass_.own if _is_incomplete(r)), key=lambda record: record.ref)
     readable = not isinstance(facts.listing, UnavailableListing)
     stored = sorted(filter(is_object_name, pass_.unrecorded()))
@@ -375,7 +394,8 @@ class _Pass:
         """The record to create, with all its bookkeeping in it, so that a crash right after loses nothing."""
         mirrored = {HOLD_MIRRORED: stored.hold_sha256} if stored.hold_sha256 else {}
         incomplete = {} if _has_no_volumes(stored.volumes) else {SYNC_INCOMPLETE: "true"}
-        annotations = {SYNCED_AT: format_instant(now), **mirrored, **incomplete}
+        since = now if stored.first_synced is None else min(stored.first_synced, now)
+        annotations = {SYNCED_AT: format_instant(since), **mirrored, **incomplete}
         return backup_record(stored.document, self.facts.home, annotations=annotations, hold=stored.hold, phase=phase)
 
     # Records that the bucket lists
@@ -398,7 +418,7 @@ class _Pass:
     def _mirrored(self, record: Backup) -> Leave:
         settled = Leave(record.ref, Reason.RECORDED, "the record is there")
         look = self.looks.get(record.name)
-        if look is None or not _mirror_due(record) or not self.may_mirror(record):
+        if look is None or not self.mirror_due(record) or not self.may_mirror(record):
             return settled
         match look.directory:
             case DirectoryUnreadable(why):
@@ -410,6 +430,15 @@ class _Pass:
             case _:
                 assert_never(look.directory)
 
+    def mirror_due(self, record: Backup) -> bool:
+        """Whether the hold file must be looked at: a hold was not seen in it yet, or a lifted one may be left in it.
+
+        What an annotation says of the file is no reason not to look: whoever may patch records can write it.
+        """
+        if hold_content(record):
+            return mirror_of(record) not in self.facts.mirrored
+        return HOLD_MIRRORED in record.meta.annotations
+
     def may_mirror(self, record: Backup) -> bool:
         """Whether a record's hold may be written to, or taken from, its directory now."""
         location = self.facts.location
@@ -417,21 +446,23 @@ class _Pass:
         return self.is_listed(record) and location.available and not location.read_only and not at_work
 
     def _mirror(self, record: Backup, directory: Directory) -> Leave:
-        """Bring the hold file to what the record says: first the file, then the mark, so that a crash is mended."""
+        """Bring the hold file to what the record says: first the file, then the mark, so that a crash is mended.
+
+        Only a file that was written for this very record, and that nobody changed since, is changed or removed.
+        """
         wanted, file, mark = hold_content(record), directory.hold_sha256, record.meta.annotations.get(HOLD_MIRRORED, "")
-        key = self.facts.home.layout.hold_key(record.name)
-        as_stored = dict(directory.hold) == hold_document(record.meta.annotations)
+        key, own = self.facts.home.layout.hold_key(record.name), directory.hold_of == record.meta.uid != ""
+        changeable = not file or (own and file == mark)
+        foreign = f"{key} was not written for this record, or changed since: it holds until it is removed by hand"
         if not wanted:
-            removal: list[Step] = [DeleteFile(self.facts.location.name, key)] if file and file == mark else []
-            return Leave(record.ref, Reason.RECORDED, "its hold was lifted", [*removal, _mark(record, "")])
-        if file and as_stored:
+            removal: list[Step] = [DeleteFile(self.facts.location.name, key)] if file and changeable else []
+            reason, why = (Reason.RECORDED, "") if changeable else (Reason.HOLD_FILE_FOREIGN, f", but {foreign}")
+            return Leave(record.ref, reason, f"its hold was lifted{why}", [*removal, _mark(record, "")])
+        if file and dict(directory.hold) == hold_document(record.meta.annotations):
             marking = [] if file == mark else [_mark(record, file)]
             return Leave(record.ref, Reason.RECORDED, f"its hold is mirrored in {key}", marking)
-        if file and file != mark:
-            why = (
-                f"{key} holds something else, and was not written for this record: it holds until it is removed by hand"
-            )
-            return Leave(record.ref, Reason.HOLD_FILE_FOREIGN, why)
+        if not changeable:
+            return Leave(record.ref, Reason.HOLD_FILE_FOREIGN, f"its hold is another: {foreign}")
         steps = [WriteHoldFile(self.facts.location.name, key, wanted), _mark(record, _sha256(wanted))]
         return Leave(record.ref, Reason.RECORDED, f"its hold is mirrored to {key}", steps)
 
@@ -578,17 +609,49 @@ def _is_incomplete(record: Backup) -> bool:
 def hold_content(record: Backup) -> str:
     """What the hold file of a record must say: JSON with sorted keys and a final newline; empty without a hold."""
     document = hold_document(record.meta.annotations)
-    return json.dumps(document, sort_keys=True, ensure_ascii=False) + "\n" if document else ""
+    if not document:
+        return ""
+    return json.dumps({**document, MIRRORED_FROM: record.meta.uid}, sort_keys=True, ensure_ascii=False) + "\n"
 
 
 def _sha256(content: str) -> str:
     return hashlib.sha256(content.encode()).hexdigest()
 
 
-def _mirror_due(record: Backup) -> bool:
-    """Whether the mark tells another content than the record's hold: then the file must be looked at."""
+def mirror_of(record: Backup) -> str:
+    """The hold of one very record, by which a process remembers that it saw it in its file."""
+    return f"{record.meta.uid}/{_sha256(hold_content(record))}"
+
+
+def mirrored_holds(facts: SyncFacts) -> frozenset[str]:
+    """The holds of the location's records that are known to be in their files after the looks of this pass."""
+    looks = {look.name: look.directory for look in facts.looks}
+    held = [r for r in facts.records if r.storage_location == facts.location.name and hold_content(r)]
+    return frozenset(
+        mirror_of(record)
+        for record in held
+        if mirror_of(record) in facts.mirrored or _shows_hold(looks.get(record.name), record)
+    )
+
+
+def _shows_hold(directory: Directory | DirectoryUnreadable | None, record: Backup) -> bool:
+    return (
+        isinstance(directory, Directory)
+        and directory.metadata == MetadataPresent(record.started)
+        and dict(directory.hold) == hold_document(record.meta.annotations)
+    )
+
+
+def adopt_hold(record: Backup, stored: StoredBackup, location: StorageLocation, layout: Layout) -> tuple[Step, ...]:
+    """The hold file becomes that of the record which sync has just created, so that lifting the hold lifts it too.
+
+    Only one in which the hold of another record was mirrored: one that was put there by hand is nobody's.
+    """
+    mirrored = dict(stored.hold) == hold_document(record.meta.annotations)
+    if not stored.hold_of or not mirrored or location.read_only:
+        return ()
     content = hold_content(record)
-    return record.meta.annotations.get(HOLD_MIRRORED, "") != (_sha256(content) if content else "")
+    return (WriteHoldFile(location.name, layout.hold_key(record.name), content), _mark(record, _sha256(content)))
 
 
 def _mark(record: Backup, digest: str) -> ChangeMetadata:
@@ -632,7 +695,8 @@ def finish(record: Backup, volumes: Volumes, existing: Iterable[str], home: Reco
 def _finish(
     record: Backup, documents: Iterable[Mapping[str, Any]], existing: frozenset[str], home: RecordHome
 ) -> Finishing:
-    mine = {document_name(d): d for d in documents if belongs_to(d, record) and is_object_name(document_name(d))}
+    ended = [document for document in documents if is_ended_volume(document) and belongs_to(document, record)]
+    mine = {document_name(document): document for document in ended if is_object_name(document_name(document))}
     missing = [mine[name] for name in sorted(mine.keys() - existing)]
     message = f"{len(missing)} of {len(mine)} pod volume backups are still to be created"
     creates = [volume_record(document, home, record) for document in missing]

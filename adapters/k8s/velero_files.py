@@ -26,7 +26,7 @@ from reprieve.core.backups import (
     RepositorySnapshot,
     backup_directory,
 )
-from reprieve.core.holds import hold_from_document
+from reprieve.core.holds import hold_from_document, holder_of_document
 from reprieve.core.objects import mapping
 from reprieve.core.values import FrozenMap, cut, parse_instant
 from reprieve.core.witnesses import CSI_LIST, NATIVE_LIST, OPERATIONS, REPOSITORY_LIST, VOLUME_INFO
@@ -76,10 +76,27 @@ def read_documents(key: str, data: bytes) -> tuple[Mapping[str, Any], ...] | Lis
 
 def read_hold(data: bytes) -> FrozenMap[str, str]:
     """Read ``reprieve-hold.json`` as annotations; one that cannot be read holds."""
+    return FrozenMap(hold_from_document(_hold_document(data)))
+
+
+def read_holder(data: bytes) -> str:
+    """The UID of the record that a hold file was written for; empty when it does not say, or cannot be read."""
+    return holder_of_document(_hold_document(data))
+
+
+def _hold_document(data: bytes) -> Any:
+    """A hold file's document; None when it cannot be read, or says a thing twice: nobody knows which of them holds."""
     try:
-        return FrozenMap(hold_from_document(_json(data)))
+        _json(data)
+        return json.loads(data, object_pairs_hook=_once)
     except DocumentError:
-        return FrozenMap(hold_from_document(None))
+        return None
+
+
+def _once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    if len({key for key, _ in pairs}) < len(pairs):
+        raise DocumentError("it has a key twice")
+    return dict(pairs)
 
 
 def _native(entry: Mapping[str, Any]) -> list[Item]:

@@ -37,7 +37,8 @@ def stored_backup(
         return StoredFault(name, MetadataCorrupt(f"it is a {text(document.get('kind'))}, not a Backup"))
     held = FrozenMap() if hold is None else velero_files.read_hold(hold)
     digest = "" if hold is None else hold_digest(hold)
-    return StoredBackup(name, read(resource_from_json(document)), document, held, digest, volumes)
+    holder = "" if hold is None else velero_files.read_holder(hold)
+    return StoredBackup(name, read(resource_from_json(document)), document, held, digest, volumes, holder)
 
 
 def stored_volumes(key: str, data: bytes) -> VolumesRead | ListCorrupt:

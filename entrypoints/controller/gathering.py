@@ -210,6 +210,7 @@ class BackupReader:
             velero_files.read_metadata(metadata) if isinstance(metadata, bytes) else _unread_metadata(metadata),
             velero_files.read_hold(hold) if isinstance(hold, bytes) else _unread_hold(hold),
             velero_sync.hold_digest(hold) if isinstance(hold, bytes) else _unread_digest(hold),
+            velero_files.read_holder(hold) if isinstance(hold, bytes) else "",
         )
 
     def inventory(

@@ -47,7 +47,7 @@ from reprieve.entrypoints.controller.decisions import Decision, Result, Standing
 from reprieve.entrypoints.controller.effects import Effects
 from reprieve.entrypoints.controller.gathering import BackupReader
 from reprieve.entrypoints.controller.runtime import Watch
-from reprieve.entrypoints.controller.syncing import Answered, Carried, Finished, LocationSync, Pass
+from reprieve.entrypoints.controller.syncing import Answered, Carried, Finished, LocationSync, Pass, SyncMemory
 
 NAME = "sync"
 STAMP_TRIES = 5
@@ -103,6 +103,7 @@ class SyncReconciler:
     settings: SyncSettings
     stop: threading.Event = field(factory=threading.Event)
     looks: LastLooks = field(factory=LastLooks)
+    memory: SyncMemory = field(factory=SyncMemory)
 
     name: str = NAME
 
@@ -146,7 +147,7 @@ class SyncReconciler:
             decision = self._of_location(location, Reason.LOCATION_UNAVAILABLE, message)
             self._log(location, (decision,))
             return Result((decision,), again=self._next(location, now))
-        sync = LocationSync(self.reader, self.effects, location, self.max_removals, self.stop)
+        sync = LocationSync(self.reader, self.effects, location, self.max_removals, self.stop, self.memory)
         done = sync.run(now=now, apply=apply)
         unstamped = self._noted(location, done, now) if apply else ()
         decisions = (*self._decisions(location, done, apply=apply), *unstamped)

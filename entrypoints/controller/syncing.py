@@ -11,12 +11,22 @@ then says so, and the location is not marked as synced.
 from __future__ import annotations
 
 import threading
+from collections import OrderedDict
 from collections.abc import Collection, Iterable, Mapping
 from datetime import datetime
+from functools import partial
 
 from attrs import evolve, field, frozen
 
-from reprieve.core.backups import SYNC_INCOMPLETE, Backup, Directory, DirectoryUnreadable, Item, StorageLocation
+from reprieve.core.backups import (
+    SYNC_INCOMPLETE,
+    SYNCED_AT,
+    Backup,
+    Directory,
+    DirectoryUnreadable,
+    Item,
+    StorageLocation,
+)
 from reprieve.core.errors import ReprieveError
 from reprieve.core.outcomes import AlreadyGone, Conflict, Done, Outcome, Pending, message_of
 from reprieve.core.pruning import Count, Percentage
@@ -37,10 +47,13 @@ from reprieve.core.sync import (
     SyncFacts,
     UnavailableListing,
     Volumes,
+    adopt_hold,
     compare,
     finish,
+    mirrored_holds,
     questions,
 )
+from reprieve.core.values import parse_instant
 from reprieve.entrypoints.controller.effects import Effects, Places
 from reprieve.entrypoints.controller.gathering import BackupReader
 from reprieve.entrypoints.controller.shelves import Shelves, in_parallel
@@ -125,6 +138,61 @@ class Pass:
         return [*(each.carried for each in self.answered), *(each.carried for each in self.finished)]
 
 
+class SyncMemory:
+    """What this process saw: when sync first brought each backup's record, and which holds were in their files.
+
+    A record that something keeps on taking away, and sync on creating, is not new each time: else its grace would be
+    renewed for ever. What is remembered is bounded. Safe for threads.
+    """
+
+    def __init__(self, limit: int = 100_000) -> None:
+        """Remember the first time of at most ``limit`` backups."""
+        self._limit = limit
+        self._first: OrderedDict[tuple[str, str, datetime | None], datetime] = OrderedDict()
+        self._holds: dict[str, frozenset[str]] = {}
+        self._lock = threading.Lock()
+
+    def note_records(self, location: StorageLocation, records: Iterable[Backup]) -> None:
+        """Take in what the records that sync created say of when."""
+        for record in records:
+            if record.storage_location == location.name:
+                self._note(location, record, parse_instant(record.meta.annotations.get(SYNCED_AT)))
+
+    def note_created(self, location: StorageLocation, stored: StoredBackup, answer: Create) -> None:
+        """Take in a record that was created: it may be gone before the next pass sees it."""
+        for step in answer.steps:
+            if isinstance(step, CreateRecord):
+                self._note(location, stored.record, parse_instant(step.manifest["metadata"]["annotations"][SYNCED_AT]))
+
+    def _note(self, location: StorageLocation, record: Backup, at: datetime | None) -> None:
+        if at is None:
+            return
+        key = (location.name, record.name, record.started)
+        with self._lock:
+            self._first[key] = min(at, self._first.get(key, at))
+            self._first.move_to_end(key)
+            while len(self._first) > self._limit:
+                self._first.popitem(last=False)
+
+    def dated(self, location: StorageLocation, stored: StoredBackup | StoredFault) -> StoredBackup | StoredFault:
+        """A directory with the time at which sync first brought its record, where that is known."""
+        if isinstance(stored, StoredFault):
+            return stored
+        with self._lock:
+            first = self._first.get((location.name, stored.name, stored.record.started))
+        return evolve(stored, first_synced=first)
+
+    def holds(self, location: StorageLocation) -> frozenset[str]:
+        """The holds that were seen in their files."""
+        with self._lock:
+            return self._holds.get(location.name, frozenset())
+
+    def note_holds(self, location: StorageLocation, holds: frozenset[str]) -> None:
+        """Know these of a location, and no others."""
+        with self._lock:
+            self._holds[location.name] = holds
+
+
 @frozen
 class LocationSync:
     """Takes passes over one location."""
@@ -134,6 +202,7 @@ class LocationSync:
     location: StorageLocation
     max_removals: Count | Percentage
     stop: threading.Event = field(factory=threading.Event)
+    memory: SyncMemory = field(factory=SyncMemory)
 
     def run(self, *, now: datetime, apply: bool) -> Pass:
         """Take one pass; with ``apply`` off, only decide. Raises core errors when the cluster cannot be read."""
@@ -145,7 +214,9 @@ class LocationSync:
         finished = self._finish_all(facts, shelves, now=now, apply=apply)
         if any(each.carried.changed for each in finished):
             facts = evolve(facts, records=self.reader.backups())
+        self.memory.note_records(self.location, facts.records)
         facts = self._read_on(facts, shelves, now)
+        self.memory.note_holds(self.location, mirrored_holds(facts))
         decision = compare(facts, now=now)
         answered = self._carry_out(decision, facts) if apply else tuple(Answered(a) for a in decision.answers)
         own = sum(record.storage_location == self.location.name for record in facts.records)
@@ -162,7 +233,10 @@ class LocationSync:
     def _facts(self, listing: BucketListing) -> SyncFacts:
         """The records come after the listing."""
         records = () if isinstance(listing, UnavailableListing) else self.reader.backups()
-        return SyncFacts(self.location, self._home(), listing, records, max_removals=self.max_removals)
+        mirrored = self.memory.holds(self.location)
+        return SyncFacts(
+            self.location, self._home(), listing, records, max_removals=self.max_removals, mirrored=mirrored
+        )
 
     def _home(self, schedules: Iterable[object] = ()) -> RecordHome:
         dialect = self.reader.dialect
@@ -175,9 +249,10 @@ class LocationSync:
         home = self._home(self.reader.schedules()) if asked.stored else facts.home
         listed = facts.listing.names if isinstance(facts.listing, CompleteListing) else frozenset(asked.looks)
         items, unread = self._live([name for name in asked.looks if name not in listed])
+        read = partial(self._stored, shelves)
         directories = in_parallel(lambda name: unread.get(name) or self._look(name), asked.looks)
         looks = [Look(n, found, items.get(n, ())) for n, found in zip(asked.looks, directories, strict=True)]
-        stored = in_parallel(lambda name: self._stored(shelves, name), asked.stored)
+        stored = [self.memory.dated(self.location, each) for each in in_parallel(read, asked.stored)]
         return evolve(facts, home=home, stored=stored, looks=looks)
 
     def _live(self, names: Collection[str]) -> tuple[Mapping[str, tuple[Item, ...]], Mapping[str, DirectoryUnreadable]]:
@@ -212,23 +287,30 @@ class LocationSync:
     # Carrying out
 
     def _carry_out(self, decision: SyncDecision, facts: SyncFacts) -> tuple[Answered, ...]:
-        volumes = {each.name: each.volumes for each in facts.stored if isinstance(each, StoredBackup)}
+        stored = {each.name: each for each in facts.stored if isinstance(each, StoredBackup)}
         incomplete = any(_is_incomplete(answer) for answer in decision.answers)
         existing = self.reader.volume_names() if incomplete else frozenset()
         busy = [answer for answer in decision.answers if answer.steps]
-        done = in_parallel(lambda answer: self._answer(answer, volumes, existing), busy)
+        done = in_parallel(lambda answer: self._answer(answer, stored, existing), busy)
         carried = {each.answer.ref: each for each in done}
         return tuple(carried.get(answer.ref, Answered(answer)) for answer in decision.answers)
 
-    def _answer(self, answer: SyncAnswer, volumes: Mapping[str, Volumes], existing: Iterable[str]) -> Answered:
+    def _answer(self, answer: SyncAnswer, stored: Mapping[str, StoredBackup], existing: Iterable[str]) -> Answered:
         carried = self._steps(answer.steps)
-        if not (carried.whole and _is_incomplete(answer)):
+        found = stored.get(answer.ref.name)
+        if not (carried.whole and isinstance(answer, Create) and found is not None):
+            return Answered(answer, carried)
+        self.memory.note_created(self.location, found, answer)
+        if not (found.hold_of or _is_incomplete(answer)):
             return Answered(answer, carried)
         record = self.reader.backup(answer.ref.name)
-        if not isinstance(record, Backup) or SYNC_INCOMPLETE not in record.meta.annotations:
+        if isinstance(record, Backup) and found.hold_of:
+            adopting = self._steps(adopt_hold(record, found, self.location, self.reader.dialect.layout))
+            carried = _both(carried, adopting)
+            record = self.reader.backup(answer.ref.name) if adopting.changed else record
+        if not carried.whole or not isinstance(record, Backup) or SYNC_INCOMPLETE not in record.meta.annotations:
             return Answered(answer, carried)  # somebody was quicker
-        more = self._finish(record, volumes[answer.ref.name], existing, apply=True).carried
-        return Answered(answer, Carried((*carried.planned, *more.planned), (*carried.results, *more.results)))
+        return Answered(answer, _both(carried, self._finish(record, found.volumes, existing, apply=True).carried))
 
     def _steps(self, steps: tuple[Step, ...]) -> Carried:
         """Carry out steps in their order, until one does not go through or a stop comes."""
@@ -239,6 +321,10 @@ class LocationSync:
             if not done or not is_through(results[-1].outcome):
                 break
         return Carried(steps, tuple(results))
+
+
+def _both(first: Carried, second: Carried) -> Carried:
+    return Carried((*first.planned, *second.planned), (*first.results, *second.results))
 
 
 def _settled(result: StepResult) -> StepResult:

@@ -94,7 +94,7 @@ def make_world(store, cluster):
     status = {"phase": "Completed", "startTimestamp": "2026-01-01T03:00:00Z", "expiration": "2026-02-01T03:00:00Z"}
     old = store.create(velero("Backup", "old", spec={"storageLocation": "default"}, status=status))
     only = velero("Backup", "only", spec={"storageLocation": "default"}, status={**status, "expiration": None})
-    volume = velero("PodVolumeBackup", "only-1", spec={}, status={"phase": "Completed"})
+    volume = velero("PodVolumeBackup", "only-1", spec={}, status={"phase": "Completed", "snapshotID": "k1"})
     volume["metadata"]["labels"] = {"velero.io/backup-name": "only"}
     snapshot = {
         "spec": {"location": "aws", "volumeAZ": "eu-west-1a"},

@@ -30,7 +30,7 @@ from reprieve.core.backups import (
     MetadataPresent,
     RepositorySnapshot,
 )
-from reprieve.core.holds import HOLD, HOLD_UNTIL
+from reprieve.core.holds import HOLD, HOLD_UNTIL, MIRRORED_FROM
 from reprieve.core.objects import ObjectKind, ObjectRef, label_safe
 from reprieve.core.pruning import Count, Percentage
 from reprieve.core.reasons import Reason
@@ -56,9 +56,12 @@ from reprieve.core.sync import (
     TooManyDropped,
     UnavailableListing,
     VolumesRead,
+    adopt_hold,
     compare,
     finish,
     hold_content,
+    mirror_of,
+    mirrored_holds,
     questions,
     sync_time,
 )
@@ -220,17 +223,82 @@ def test_a_dialect_without_locations_names_none():
 
 
 @pytest.mark.parametrize(
-    ("finalizers", "kept"),
+    "finalizers",
     [
-        pytest.param(["gc.ark.heptio.com"], None, id="only-the-old-one"),
-        pytest.param(["a/b", "gc.ark.heptio.com", "c/d"], ["a/b", "c/d"], id="others-survive"),
-        pytest.param("gc.ark.heptio.com", None, id="no-list"),
-        pytest.param([7, "a/b"], ["a/b"], id="no-text"),
+        pytest.param(["gc.ark.heptio.com"], id="the-old-one"),
+        pytest.param(["a/b", "gc.ark.heptio.com", "c/d"], id="others"),
+        pytest.param("gc.ark.heptio.com", id="no-list"),
     ],
 )
-def test_the_old_finalizer_is_stripped_and_no_other(finalizers, kept):
-    """heptio/ark#431: sync re-introduced the finalizer faster than the start could take it off."""
-    assert create(stored(metadata={"finalizers": finalizers}))["metadata"].get("finalizers") == kept
+def test_no_finalizer_comes_back(finalizers):
+    """heptio/ark#431: sync re-introduced the finalizer faster than the start could take it off.
+
+    Whoever wrote another one here does not live in this cluster, or sets it again.
+    """
+    assert "finalizers" not in create(stored(metadata={"finalizers": finalizers}))["metadata"]
+
+
+def test_nothing_that_velero_would_run_comes_back():
+    """velero 1.18.3: hooks of a stored record are dropped; and only what a record has is taken over at all."""
+    given_stored = stored()
+    body = {**given_stored.document, "spec": {"hooks": {"resources": [{}]}, "ttl": "1h"}, "data": {"x": "y"}}
+    manifest = create(attrs.evolve(given_stored, document=body))
+
+    assert manifest["spec"] == {"ttl": "1h", "storageLocation": "default"}
+    assert set(manifest) == {"apiVersion", "kind", "metadata", "spec", "status"}
+
+
+MARKS = [
+    "argocd.argoproj.io/tracking-id",
+    "argocd.argoproj.io/instance",
+    "kustomize.toolkit.fluxcd.io/name",
+    "helm.toolkit.fluxcd.io/namespace",
+    "applyset.kubernetes.io/part-of",
+    "sub.argocd.argoproj.io/x",
+    "reprieve.dev/deletion",
+    "reprieve.dev/orphaned-from",
+    "reprieve.dev/anything-to-come",
+]
+WORDS = {
+    "team": "x",
+    "example.com/a": "y",
+    "velero.io/schedule-name": "nightly",
+    "myargocd.argoproj.io.example.com/x": "z",
+    "app.kubernetes.io/name": "shop",
+}
+
+
+@pytest.mark.parametrize("key", MARKS)
+def test_marks_of_trackers_and_of_ours_stay_behind_and_other_words_come_back(key):
+    """A tracker prunes what carries its mark and is not in its source; users select by the others."""
+    both = {key: "v", **WORDS}
+    metadata = create(stored(metadata={"labels": both, "annotations": both}))["metadata"]
+
+    assert metadata["labels"] == {**WORDS, STORAGE_LOCATION: "default"}
+    assert metadata["annotations"] == {**WORDS, SYNCED_AT: format_instant(NOW)}
+
+
+def test_what_was_last_applied_stays_behind():
+    """With it the next ``kubectl apply`` would take away what sync wrote."""
+    applied = {"kubectl.kubernetes.io/last-applied-configuration": "{}", "note": "y"}
+    manifest = create(stored(metadata={"annotations": applied}))
+
+    assert manifest["metadata"]["annotations"] == {"note": "y", SYNCED_AT: format_instant(NOW)}
+
+
+@pytest.mark.parametrize(
+    ("first", "since"),
+    [
+        pytest.param(None, NOW, id="new"),
+        pytest.param(NOW - HOUR, NOW - HOUR, id="created-before"),
+        pytest.param(NOW + HOUR, NOW, id="a-date-to-come"),
+    ],
+)
+def test_a_record_that_is_created_again_is_not_new(first, since):
+    """Something prunes it as often as sync creates it: its grace would be renewed for ever."""
+    manifest = create(stored(first_synced=first))
+
+    assert manifest["metadata"]["annotations"][SYNCED_AT] == format_instant(since)
 
 
 def owner(kind="Schedule", name="nightly", uid="uid-nightly", version="velero.io/v1"):
@@ -593,7 +661,7 @@ def test_a_location_pointed_at_another_bucket():
 
 
 HELD = {HOLD: "legal"}
-CONTENT = '{"reprieve.dev/hold": "legal"}\n'
+CONTENT = '{"reprieve.dev/hold": "legal", "reprieve.dev/mirrored-from": "uid-foo"}\n'
 DIGEST = hashlib.sha256(CONTENT.encode()).hexdigest()
 KEY = "backups/foo/reprieve-hold.json"
 LISTED = CompleteListing({"foo"})
@@ -602,8 +670,8 @@ MARK = {"metadata": {"annotations": {HOLD_MIRRORED: DIGEST}}}
 UNMARK = {"metadata": {"annotations": {HOLD_MIRRORED: None}}}
 
 
-def there(hold=None, digest="", started=STARTED):
-    return Directory(MetadataPresent(started), hold or {}, digest)
+def there(hold=None, digest="", started=STARTED, of="uid-foo"):
+    return Directory(MetadataPresent(started), hold or {}, digest, of if digest else "")
 
 
 def shown(steps):
@@ -623,6 +691,11 @@ def shown(steps):
         pytest.param({HOLD_MIRRORED: "d"}, there(HELD, "d"), [DeleteFile("default", KEY), UNMARK], id="lifted"),
         pytest.param({HOLD_MIRRORED: "d"}, there(), [UNMARK], id="lifted-and-crashed-before-the-mark"),
         pytest.param({HOLD_MIRRORED: "d"}, there(HELD, "e"), [UNMARK], id="lifted-but-the-file-is-another"),
+        pytest.param({HOLD_MIRRORED: "d"}, there(HELD, "d", of=""), [UNMARK], id="lifted-and-put-there-by-hand"),
+        pytest.param({HOLD_MIRRORED: "d"}, there(HELD, "d", of="uid-x"), [UNMARK], id="lifted-but-another-records"),
+        pytest.param({**HELD, HOLD_MIRRORED: "d"}, there({HOLD: "old"}, "d", of=""), [], id="put-there-by-hand"),
+        pytest.param({**HELD, HOLD_MIRRORED: "d"}, there({HOLD: "old"}, "d", of="uid-x"), [], id="another-records"),
+        pytest.param({**HELD, HOLD_MIRRORED: DIGEST}, there(), [WRITE, MARK], id="marked-but-not-there"),
         pytest.param(HELD, there(started=STARTED + HOUR), [], id="another-backups-directory"),
         pytest.param(HELD, GONE, [], id="no-metadata-no-file"),
         pytest.param(HELD, DirectoryUnreadable("500"), [], id="unreadable"),
@@ -645,12 +718,14 @@ def test_a_hold_is_mirrored_beside_the_files(annotations, directory, steps):
         pytest.param(record(annotations=HELD, phase="Deleting"), a_location(), id="being-deleted"),
         pytest.param(record(annotations=HELD, deleted=NOW), a_location(), id="terminating"),
         pytest.param(record(annotations=HELD, phase="InProgress"), a_location(), id="still-running"),
-        pytest.param(record(annotations={**HELD, HOLD_MIRRORED: DIGEST}), a_location(), id="mirrored-already"),
+        pytest.param(record("seen", annotations=HELD), a_location(), id="mirrored-already"),
         pytest.param(record(), a_location(), id="not-held"),
     ],
 )
 def test_where_no_hold_is_mirrored(held, location):
-    known = facts(held, listing=LISTED, location=location, looks=[Look("foo", there())])
+    seen = {mirror_of(record("seen", annotations=HELD))}
+    listing, looks = CompleteListing({"foo", "seen"}), [Look("foo", there()), Look("seen", there())]
+    known = facts(held, listing=listing, location=location, looks=looks, mirrored=seen)
 
     assert questions(known, now=NOW).looks == ()
     assert compare(known, now=NOW).answers[0].steps == ()
@@ -674,12 +749,87 @@ def test_reports_of_the_mirror():
 def test_the_content_of_the_hold_file_is_fixed():
     both = record(annotations={HOLD_UNTIL: "2030-01-01T00:00:00Z", HOLD: "für später", "other": "x"})
 
-    assert json.loads(hold_content(both)) == {HOLD: "für später", HOLD_UNTIL: "2030-01-01T00:00:00Z"}
+    assert json.loads(hold_content(both)) == {
+        HOLD: "für später",
+        HOLD_UNTIL: "2030-01-01T00:00:00Z",
+        MIRRORED_FROM: "uid-foo",
+    }
     assert hold_content(record()) == ""
     assert hold_content(record(annotations=HELD)) == CONTENT
 
 
+@pytest.mark.parametrize(
+    ("look", "seen"),
+    [
+        pytest.param(there(HELD, "d"), True, id="shown"),
+        pytest.param(there(HELD, "d", of=""), True, id="shown-by-a-file-of-nobody"),
+        pytest.param(there({HOLD: "x"}, "d"), False, id="another-hold"),
+        pytest.param(there(), False, id="no-file"),
+        pytest.param(there(HELD, "d", started=STARTED + HOUR), False, id="another-backups-directory"),
+        pytest.param(DirectoryUnreadable("500"), False, id="unreadable"),
+        pytest.param(None, False, id="not-looked-at"),
+    ],
+)
+def test_a_hold_counts_as_mirrored_once_it_was_seen_in_its_file(look, seen):
+    """An annotation that says so is written by whoever may patch the record."""
+    held = record(annotations={**HELD, HOLD_MIRRORED: DIGEST})
+    known = facts(held, record("bar"), listing=LISTED, looks=[Look("foo", look)] if look else [])
+
+    assert mirrored_holds(known) == ({mirror_of(held)} if seen else frozenset())
+    assert mirrored_holds(attrs.evolve(known, looks=(), mirrored={mirror_of(held), "old"})) == {mirror_of(held)}
+
+
+@pytest.mark.parametrize(
+    ("given_stored", "location", "steps"),
+    [
+        pytest.param({"hold": HELD, "hold_of": "uid-before"}, a_location(), [WRITE, MARK], id="of-the-record-before"),
+        pytest.param({"hold": HELD}, a_location(), [], id="put-there-by-hand"),
+        pytest.param({"hold": HELD, "hold_of": "uid-before"}, a_location(read_only=True), [], id="read-only"),
+        pytest.param({"hold": {HOLD: "x"}, "hold_of": "uid-before"}, a_location(), [], id="not-what-the-record-says"),
+    ],
+)
+def test_a_record_that_came_back_takes_over_its_hold_file(given_stored, location, steps):
+    """Else the hold of a backup that came back could be lifted by nobody but who writes to the bucket."""
+    assert shown(adopt_hold(record(annotations=HELD), stored(**given_stored), location, Layout())) == steps
+
+
 # Pod volume backups
+
+
+@pytest.mark.parametrize(
+    ("status", "created"),
+    [
+        *(
+            pytest.param({"phase": phase, "snapshotID": "k1"}, True, id=phase)
+            for phase in ("Completed", "Failed", "Canceled")
+        ),
+        *(
+            pytest.param({"phase": phase, "snapshotID": "k1"}, False, id=phase or "no-phase")
+            for phase in ("", "New", "Accepted", "Prepared", "InProgress", "Canceling", "completed")
+        ),
+        pytest.param({"phase": "Completed"}, False, id="no-id"),
+        pytest.param({"phase": "Completed", "snapshotID": ""}, False, id="an-empty-id"),
+        pytest.param({"phase": "Completed", "snapshotID": 5}, False, id="an-id-that-is-no-text"),
+        pytest.param("Completed", False, id="a-status-that-is-none"),
+    ],
+)
+def test_only_volumes_that_have_ended_with_data_come_along(status, created):
+    """Velero's node agent would take up any other: it would read a volume into a repository that a stranger names."""
+    given_volume = {**volume("v"), "status": status}
+
+    assert [step.ref.name for step in finish(record(), VolumesRead([given_volume]), [], HOME).creates] == (
+        ["v"] if created else []
+    )
+
+
+def test_volumes_come_without_finalizers_and_marks():
+    """As the record does."""
+    marked = {"argocd.argoproj.io/instance": "x", "team": "y"}
+    given_volume = volume("v", finalizers=["a/b"], annotations=marked)
+    (step,) = finish(record(), VolumesRead([given_volume]), [], HOME).creates
+
+    assert step.manifest["metadata"]["annotations"] == {"team": "y"}
+    assert "finalizers" not in step.manifest["metadata"]
 
 
 def volume(name, *, labels=None, owners=None, **metadata):
@@ -802,8 +952,8 @@ class World:
         found = self.documents[name]
         if found is None:
             return StoredFault(name, MetadataAbsent())
-        hold, digest = self.hold(name)
-        return attrs.evolve(found, hold=hold, hold_sha256=digest)
+        hold, digest, of = self.hold(name)
+        return attrs.evolve(found, hold=hold, hold_sha256=digest, hold_of=of)
 
     def look(self, name):
         found = self.documents.get(name)
@@ -811,7 +961,11 @@ class World:
 
     def hold(self, name):
         text = self.holds.get(name)
-        return (json.loads(text), hashlib.sha256(text.encode()).hexdigest()) if text else ({}, "")
+        if not text:
+            return {}, "", ""
+        document = json.loads(text)
+        of = document.pop(MIRRORED_FROM, "")
+        return document, hashlib.sha256(text.encode()).hexdigest(), of
 
     def pass_(self):
         before = self.writes

@@ -406,7 +406,10 @@ def test_a_hold_is_mirrored_beside_the_files_and_comes_back_with_the_record():
     ns = Namespace(location(), held, buckets={"b": bucket(record("foo"))})
     ns.run("sync")
     file = ns.stores.files("b")[HOLD_KEY]
-    assert json.loads(file) == {"reprieve.dev/hold": "case 4711"}
+    assert json.loads(file) == {
+        "reprieve.dev/hold": "case 4711",
+        "reprieve.dev/mirrored-from": ns.get("foo").meta.uid,
+    }
     assert ns.get("foo").meta.annotations["reprieve.dev/hold-mirrored"] == hashlib.sha256(file).hexdigest()
 
     again = Namespace(location(), buckets={"b": ns.stores.files("b")})
@@ -417,13 +420,13 @@ def test_a_hold_is_mirrored_beside_the_files_and_comes_back_with_the_record():
 
 
 def test_a_hold_that_is_changed_and_lifted_changes_and_removes_the_file():
-    """Only the record that carries the mark may do so."""
+    """Only the record that it was written for may do so."""
     held = record("foo", annotations={"reprieve.dev/hold": "case 4711"})
     ns = Namespace(location(), held, buckets={"b": bucket(record("foo"))})
     ns.run("sync")
     ns.annotate("foo", hold="case 4712")
     ns.run("sync", at=LATER)
-    assert json.loads(ns.stores.files("b")[HOLD_KEY]) == {"reprieve.dev/hold": "case 4712"}
+    assert json.loads(ns.stores.files("b")[HOLD_KEY])["reprieve.dev/hold"] == "case 4712"
     ns.annotate("foo", hold=None)
     ns.run("sync", at=LATER + timedelta(minutes=1))
     assert HOLD_KEY not in ns.stores.files("b")
