@@ -7,11 +7,14 @@ guaranteed: a bound on what SDKs ask for on their own account (tokens, from a pr
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
+from urllib.parse import urlsplit
 
 from reprieve.adapters.budget import charge_json, gather
 from reprieve.adapters.cloud.known import remember_sent
 from reprieve.adapters.sizes import CHUNK, CLOUD_ANSWER, ERROR_BODY
+from reprieve.core.errors import UnknownError
 
 REFUSAL = 300
 
@@ -51,3 +54,27 @@ def bound_requests(session: Any, *, connections: int) -> None:
     for scheme in ("https://", "http://"):
         retries = session.get_adapter(scheme).max_retries
         session.mount(scheme, BoundedAdapter(max_retries=retries, pool_connections=1, pool_maxsize=connections))
+
+
+def pin(session: Any, *, url: str) -> None:
+    """Let a session of ``requests`` send to one scheme, host and port alone, that of ``url``.
+
+    Whatever else an answer leads to (a next page, an operation, a redirect) raises ``UnknownError``, unsent.
+    """
+    ours = _origin(url)
+    for adapter in set(session.adapters.values()):
+        adapter.send = _pinned(adapter.send, ours)
+
+
+def _pinned(send: Callable[..., Any], ours: tuple[str, str, int]) -> Callable[..., Any]:
+    def checked(request: Any, *given: Any, **more: Any) -> Any:
+        if _origin(request.url) != ours:
+            raise UnknownError(f"{ours[1]} answered with an address elsewhere; it is not asked")
+        return send(request, *given, **more)
+
+    return checked
+
+
+def _origin(url: str) -> tuple[str, str, int]:
+    parts = urlsplit(url)
+    return parts.scheme, parts.hostname or "", parts.port or (443 if parts.scheme == "https" else 80)

@@ -29,6 +29,7 @@ from reprieve.adapters.cloud.listing import tagged
 from reprieve.adapters.cloud.secret_aws import read_profile
 from reprieve.adapters.cloud.secret_text import check_config
 from reprieve.adapters.cloud.tables import (
+    NATIVE_PANIC,
     Fault,
     Rule,
     Table,
@@ -317,21 +318,40 @@ def read_snapshot(item: SnapshotTypeDef) -> SnapshotInfo:
     )
 
 
+OWN_WORDS = (
+    "ConnectionError",
+    "HTTPClientError",
+    "NoCredentialsError",
+    "NoRegionError",
+    "InvalidRegionError",
+    "ParamValidationError",
+    "PartialCredentialsError",
+    "ProfileNotFound",
+    "ClientError",
+    NATIVE_PANIC,
+)
+"""Exceptions whose text is the library's own; the others may quote what they were answered with, or a file."""
+
+
 def read_fault(error: Exception) -> Fault:
     """Read an exception of botocore; only a ``ClientError`` has a code, a status and headers.
 
     The classes of what caused a failed connection are among the fault's, so that a rule can tell DNS from a refusal.
     """
+    if isinstance(error, ForeignAnswerError):
+        return Fault(status=error.status, foreign=True)
+    names = class_names(error)
     response = getattr(error, "response", None)
     answer: dict[str, Any] = response if isinstance(response, dict) else {}
     said, meta = answer.get("Error", {}), answer.get("ResponseMetadata", {})
     cause = getattr(error, "kwargs", {}).get("error")
     return Fault(
-        classes=class_names(error) + (class_names(cause) if isinstance(cause, Exception) else ()),
+        classes=names + (class_names(cause) if isinstance(cause, Exception) else ()),
         status=meta.get("HTTPStatusCode", 0),
         code=str(said.get("Code") or "").removeprefix("Client.").removeprefix("Server."),
-        message=str(said.get("Message") or ("" if said else error)),
+        message=str(said.get("Message") or ("" if said or not set(names) & set(OWN_WORDS) else error)),
         after=pause(meta.get("HTTPHeaders", {}).get("retry-after")),
+        foreign="ResponseParserError" in names,
     )
 
 
@@ -354,7 +374,26 @@ def _client(session: boto3.Session, *, endpoint: str, timeout: timedelta) -> EC2
     session_of_client: Any = client._endpoint.http_session  # type: ignore[attr-defined]  # noqa: SLF001
     client.meta.events.register("before-send.ec2.*", partial(_send, session_of_client))
     client.meta.events.register("before-parse.ec2.*", _check_answer)
+    _settle_redirects(client)
     return client
+
+
+def _settle_redirects(client: Any) -> None:
+    """Make a redirect an answer like any other.
+
+    botocore follows none, but the library below it looks at each, and stumbles over a 303 with its connection in hand.
+    """
+    http = getattr(getattr(client, "_endpoint", None), "http_session", None)
+    classes = getattr(http, "_pool_classes_by_scheme", None)
+    if isinstance(classes, dict):  # shared by the manager and those of proxies
+        classes.update({scheme: _straight(pool) for scheme, pool in classes.items()})
+
+
+def _straight(pool: Any) -> Any:
+    def urlopen(self: Any, *given: Any, **options: Any) -> Any:
+        return pool.urlopen(self, *given, **{**options, "redirect": False})
+
+    return type(pool.__name__, (pool,), {"urlopen": urlopen})
 
 
 def _send(session: Any, request: Any, **_: object) -> Any:
@@ -380,19 +419,36 @@ def _send(session: Any, request: Any, **_: object) -> Any:
     return answer
 
 
+class ForeignAnswerError(Exception):
+    """EC2's endpoint answered with something else than EC2's documents."""
+
+    def __init__(self, status: int) -> None:
+        """Keep the status; of the body nothing."""
+        super().__init__(f"HTTP {status}")
+        self.status = status
+
+
+_ERROR_DOCUMENT = re.compile(rb"\s*(?:<\?xml[^<>]{0,100}\?>\s*)?<(?:Response|ErrorResponse)[\s>]")
+
+
 def _check_answer(*, operation_model: Any, response_dict: Mapping[str, Any], **_: object) -> None:
-    """Refuse a 200 that is not the answer to this call: botocore never looks into an answer without an output shape."""
-    if response_dict["status_code"] >= 300:  # noqa: PLR2004 (HTTP: from here on botocore reads an error)
+    """Refuse a 200 that is not the answer to this call: botocore never looks into an answer without an output shape.
+
+    And a refusal that is not EC2's error document: botocore would quote it.
+    """
+    status = response_dict["status_code"]
+    if status >= 300:  # noqa: PLR2004 (HTTP: from here on botocore reads an error)
+        if not _ERROR_DOCUMENT.match(response_dict["body"]):
+            raise ForeignAnswerError(status)
         return
     expected = f"{operation_model.name}Response"
     try:
         root = ET.fromstring(response_dict["body"])  # noqa: S314 (botocore parses the same bytes the same way)
     except ET.ParseError as error:
-        raise UnknownError(f"EC2 answered 200, but no XML where {expected} was due: {error}") from error
+        raise UnknownError(f"EC2 answered 200, but no XML where {expected} was due") from error
     _raise_inner_error(root, operation_model.name)
     if _tag(root) != expected or any(_tag(e) == "return" and (e.text or "").strip() != "true" for e in root):
-        said = " ".join(" ".join(root.itertext()).split())[:200]
-        raise UnknownError(f"EC2 answered 200, but <{_tag(root)}> where {expected} was due: {said}")
+        raise UnknownError(f"EC2 answered 200, but not with {expected}, or not with its return: true")
 
 
 def _raise_inner_error(root: ET.Element, operation: str) -> None:

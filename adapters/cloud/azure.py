@@ -17,7 +17,7 @@ import os
 import re
 import threading
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from datetime import UTC, timedelta
 from functools import partial
 from pathlib import Path
@@ -25,12 +25,13 @@ from typing import TYPE_CHECKING, Any
 
 from attrs import field, frozen
 
-from reprieve.adapters.cloud.answers import bound_requests
+from reprieve.adapters.cloud.answers import bound_requests, pin
 from reprieve.adapters.cloud.known import remember
 from reprieve.adapters.cloud.listing import tagged
 from reprieve.adapters.cloud.secret_azure import read_secret, read_values
 from reprieve.adapters.cloud.secret_text import check_config
 from reprieve.adapters.cloud.tables import (
+    NATIVE_PANIC,
     Fault,
     Rule,
     Table,
@@ -56,6 +57,7 @@ from reprieve.core.errors import (
 )
 from reprieve.core.outcomes import AlreadyGone, Done, Outcome, Pending, Retryable
 from reprieve.core.ports import SnapshotInfo
+from reprieve.core.values import cut
 
 if TYPE_CHECKING:
     from azure.core.rest import HttpResponse
@@ -401,7 +403,8 @@ def read_tags(tags: Mapping[str, str], asked: str) -> dict[str, str]:
 def _look(client: ComputeManagementClient, path: SnapshotPath) -> SnapshotInfo:
     item = client.snapshots.get(path.group, path.name)
     if (item.id or "").rpartition("/")[2].lower() != path.name.lower():
-        raise UnknownError(f"ARM was asked for snapshot {path.name} and answered 200 with {item.id or 'no snapshot'}")
+        told = item.id if item.id and SNAPSHOT_ID.fullmatch(item.id) else "no snapshot"
+        raise UnknownError(f"ARM was asked for snapshot {path.name} and answered 200, but with {told}")
     return read_snapshot(item)
 
 
@@ -441,17 +444,52 @@ def operation_fault(answer: HttpResponse) -> Fault | None:
 
 
 def read_fault(error: Exception) -> Fault:
-    """Read an exception of azure.core or azure.identity; the code is that of ARM's error document."""
+    """Read an exception of azure.core or azure.identity; code and message are those of ARM's error document.
+
+    Of an answer that is none, and of what token servers said, nothing is told that has not their form.
+    """
     said, response = getattr(error, "error", None), getattr(error, "response", None)
     headers = getattr(response, "headers", None) or {}
     status = getattr(error, "status_code", None)
+    code = str(getattr(said, "code", None) or "")
+    names = class_names(error)
+    token = _TOKEN_ERROR.search(cut(error, limit=4096)) if "ClientAuthenticationError" in names else None
+    if code or response is not None:
+        message = str(getattr(said, "message", None) or "") if code else ""
+    else:
+        message = _own_words(error, names)
     return Fault(
-        classes=class_names(error),
+        classes=names,
         status=status if isinstance(status, int) else 0,
-        code=str(getattr(said, "code", None) or ""),
-        message=str(getattr(said, "message", None) or getattr(error, "message", None) or error),
+        code=code or (token["code"] if token else ""),
+        message=token["text"] if token and not code else message,
         after=pause(headers.get("Retry-After")),
+        foreign=response is not None and not (code or token) and _has_body(response),
     )
+
+
+OWN_WORDS = frozenset({"ServiceRequestError", "ServiceResponseError", "IncompleteReadError", NATIVE_PANIC})
+IDENTITY_FAILED = frozenset({"ClientAuthenticationError", "CredentialUnavailableError"})
+
+_TOKEN_ERROR = re.compile(r"(?P<code>AADSTS[0-9]{4,8}): (?P<text>[ -~]{0,300})", re.ASCII)
+
+
+def _own_words(error: Exception, names: Sequence[str]) -> str:
+    """The first line of what the SDK says by itself, of the connection or of an identity; others quote their answer.
+
+    Nothing of a line that has a document in it.
+    """
+    line = cut(error, limit=4096).split("\n", 1)[0].strip()
+    if OWN_WORDS & set(names):
+        return line
+    return line if IDENTITY_FAILED & set(names) and not set("{<[") & set(line) else ""
+
+
+def _has_body(response: Any) -> bool:
+    try:
+        return bool(response.text().strip())
+    except Exception:  # noqa: BLE001 (an answer that cannot be read is none of ARM's)
+        return True
 
 
 def _raise_for(answer: HttpResponse) -> None:
@@ -564,7 +602,7 @@ def _connect(
     )
     transport.open()
     bound_requests(transport.session, connections=CONNECTIONS)
-    return ComputeManagementClient(
+    client = ComputeManagementClient(
         _credential(account),
         subscription,
         **({"base_url": endpoint} if endpoint else {}),
@@ -572,7 +610,11 @@ def _connect(
         cloud_setting=AzureClouds[arm_cloud(account.values)[0]],
         transport=transport,
         retry_total=0,
+        permit_redirects=False,
     )
+    # Pages and operations are followed by URLs out of answers: not to anywhere else, and not with a token.
+    pin(transport.session, url=client._config.base_url)  # noqa: SLF001 (the SDK keeps it nowhere else)
+    return client
 
 
 def _credential(account: Account) -> Any:
@@ -582,7 +624,7 @@ def _credential(account: Account) -> Any:
     values, authority = account.values, arm_cloud(account.values)[1]
     remember(values.get("AZURE_CLIENT_SECRET"))
     who: dict[str, Any] = {"tenant_id": values.get(IDENTITY[0]), "client_id": values.get(IDENTITY[1])}
-    options: dict[str, Any] = {"authority": authority, "retry_total": 0}
+    options: dict[str, Any] = {"authority": authority, "retry_total": 0, "permit_redirects": False}
     if not account.from_secret and not values.get("AZURE_CREDENTIALS_FILE"):
         return identity.DefaultAzureCredential(**options)
     if secret := values.get("AZURE_CLIENT_SECRET"):

@@ -21,15 +21,24 @@ from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
+from attrs import evolve
+
 from reprieve.adapters.cloud import buckets_backends as backends
 from reprieve.adapters.cloud.breaker import HUNG, Breaker
 from reprieve.adapters.cloud.buckets_backends import ANSWER, Backend, Timeouts, unwrapped
-from reprieve.adapters.cloud.buckets_errors import ERRORS, PER_KEY, is_unclear_404, raised_by_us, read_fault
+from reprieve.adapters.cloud.buckets_errors import (
+    ERRORS,
+    NOT_CONNECTED,
+    PER_KEY,
+    is_unclear_404,
+    raised_by_us,
+    read_fault,
+)
 from reprieve.adapters.cloud.buckets_locations import check_location, prefix_of, what
 from reprieve.adapters.cloud.endpoints import EndpointPolicy
 from reprieve.adapters.cloud.kept import Kept, fingerprint
 from reprieve.adapters.cloud.limited import QUICK_FAILURES, GuardedObjectStore
-from reprieve.adapters.cloud.tables import build_error, native, not_installed, told, without_secrets
+from reprieve.adapters.cloud.tables import Fault, build_error, native, not_installed, told, without_secrets
 from reprieve.core.backups import StorageLocation, plain_provider
 from reprieve.core.errors import (
     ContainerMissingError,
@@ -250,7 +259,7 @@ class CloudObjectStore:
             with native():
                 obstore.get(self._store(), probe)
         except Exception as error:
-            fault = read_fault(error)
+            fault = self._fault(error)
             refused = build_error(fault, ERRORS, what=f"{self.place}: listing {strip(self._prefix, directory)}/")
             if isinstance(refused, NotFoundError) or (isinstance(refused, DeniedError) and fault.code):
                 return
@@ -424,12 +433,18 @@ class CloudObjectStore:
         A 404 that does not say of what is looked into: it is the key's only if the bucket lists something.
         """
         ours = error if isinstance(error, ReprieveError) else raised_by_us(error)
-        fault = read_fault(error)
+        fault = self._fault(error)
         if ours:
             return without_secrets(ours)
         if is_unclear_404(fault) and self._lists_something():
             return NotFoundError(f"{self.place}: {doing}: HTTP 404")
         return build_error(fault, ERRORS, what=f"{self.place}: {doing}")
+
+    def _fault(self, error: Exception) -> Fault:
+        """What an exception says; of a connection that was not made, who made it knows more."""
+        fault = read_fault(error)
+        told = self._backend.unconnected() if NOT_CONNECTED in fault.classes else None
+        return evolve(fault, code=told.code, message=told.why) if told else fault
 
     def _lists_something(self) -> bool:
         import obstore
@@ -438,6 +453,6 @@ class CloudObjectStore:
             with native():
                 return next(iter(obstore.list(self._store(), self._prefix or None, chunk_size=1)), None) is not None
         except Exception as error:
-            if isinstance(found := build_error(read_fault(error), ERRORS, what=self.place), ContainerMissingError):
+            if isinstance(found := build_error(self._fault(error), ERRORS, what=self.place), ContainerMissingError):
                 raise found from error
             return False

@@ -3,8 +3,8 @@
 obstore stores are made here and nowhere else. Retries are off, since retry is the core's, and every call has a
 time-out. Nothing is asked before the first call.
 
-Guarantee: plain HTTP only where the location's own URL says ``http://``; certificates go unchecked only where the
-location says so.
+Guarantee: a store reaches its own endpoint and nothing else (``egress``); plain HTTP only where the endpoint's own URL
+says ``http://``; certificates go unchecked only where the location says so.
 Not guaranteed: that a folder is as strict as a bucket: obstore follows symbolic links in it.
 """
 
@@ -12,6 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from datetime import timedelta
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -21,7 +22,8 @@ from reprieve.adapters.cloud import buckets_credentials as credentials
 from reprieve.adapters.cloud import buckets_locations as locations
 from reprieve.adapters.cloud.buckets_credentials import Credential
 from reprieve.adapters.cloud.buckets_locations import Endpoint
-from reprieve.adapters.cloud.endpoints import EndpointPolicy, Place, Standing, admit
+from reprieve.adapters.cloud.egress import Passage, Unconnected, gate
+from reprieve.adapters.cloud.endpoints import EndpointPolicy, Place, admit
 from reprieve.adapters.cloud.known import hide
 from reprieve.adapters.cloud.tables import native
 from reprieve.core.backups import StorageLocation, plain_provider
@@ -32,6 +34,7 @@ S3_BATCH = 1000
 AZURE_BATCH = 256
 AZURE_REFUSED = "\\"  # Azure takes a backslash for a slash: it would be another key
 ANSWER = timedelta(seconds=30)
+NOBODY = "nobody.invalid"
 
 
 @frozen(repr=False)
@@ -40,7 +43,8 @@ class Backend:
 
     ``store``: obstore's; ``single``: the one for deleting key by key; ``batch``: how many keys a bulk delete takes (0:
     there is none); ``remote``: answers come over a network, so they are doubted; ``refused``: characters that no key
-    may have; ``exists``: whether a folder or a bucket in memory is there.
+    may have; ``exists``: whether a folder or a bucket in memory is there; ``unconnected``: why the last connection was
+    not made, where that is known.
     """
 
     store: Any
@@ -49,6 +53,7 @@ class Backend:
     remote: bool = True
     refused: str = ""
     exists: Callable[[], bool] = lambda: True
+    unconnected: Callable[[], Unconnected | None] = lambda: None
 
 
 @frozen
@@ -65,7 +70,7 @@ def open_s3(location: StorageLocation, secret: bytes | None, timeouts: Timeouts,
 
     credential, region = credentials.aws_credential(location, secret)
     endpoint = locations.s3_endpoint(location, region=region)
-    _admitted(location, endpoint, credential, policy)
+    passage = _admitted(location, endpoint, credential, policy)
     settings: dict[str, Any] = {
         "region": region,
         "virtual_hosted_style_request": not endpoint.path_style,
@@ -75,13 +80,14 @@ def open_s3(location: StorageLocation, secret: bytes | None, timeouts: Timeouts,
         **credential.config,
     }
     insecure = locations.flag(location, "insecureSkipTLSVerify")
-    options = _options(location, endpoint, credential, timeouts, insecure=insecure)
+    options = _options(location, passage, credential, timeouts, insecure=insecure)
 
     def make(**more: Any) -> Any:
         config: Any = {**settings, **more}
         return _made(location, lambda: S3Store(location.bucket, config=config, **options))
 
-    return Backend(make(), make(disable_bulk_delete=True), batch=S3_BATCH)
+    single = make(disable_bulk_delete=True)
+    return Backend(make(), single, batch=S3_BATCH, unconnected=partial(gate().said, passage))
 
 
 def open_gcs(location: StorageLocation, secret: bytes | None, timeouts: Timeouts, policy: EndpointPolicy) -> Backend:
@@ -89,11 +95,11 @@ def open_gcs(location: StorageLocation, secret: bytes | None, timeouts: Timeouts
     from obstore.store import GCSStore
 
     credential, endpoint = credentials.gcp_credential(location, secret), locations.gcs_endpoint(location)
-    _admitted(location, endpoint, credential, policy)
+    passage = _admitted(location, endpoint, credential, policy)
     config: Any = {**credential.config, "base_url": str(endpoint.url)}
-    options = _options(location, endpoint, credential, timeouts)
+    options = _options(location, passage, credential, timeouts)
     store = _made(location, lambda: GCSStore(location.bucket, config=config, **options))
-    return Backend(store, store)
+    return Backend(store, store, unconnected=partial(gate().said, passage))
 
 
 def open_azure(location: StorageLocation, secret: bytes | None, timeouts: Timeouts, policy: EndpointPolicy) -> Backend:
@@ -108,11 +114,12 @@ def open_azure(location: StorageLocation, secret: bytes | None, timeouts: Timeou
     host = locations.azure_host(location, values.get("AZURE_CLOUD_NAME", ""))
     credential = credentials.azure_credential(location, values, from_secret=secret is not None)
     endpoint = locations.azure_endpoint(location, account=account, host=host)
-    _admitted(location, endpoint, credential, policy)
+    passage = _admitted(location, endpoint, credential, policy)
     config: Any = {"account_name": account, "endpoint": str(endpoint.url), **credential.config}
-    options = _options(location, endpoint, credential, timeouts)
+    options = _options(location, passage, credential, timeouts)
     store = _made(location, lambda: AzureStore(location.bucket, config=config, **options))
-    return Backend(store, store, batch=AZURE_BATCH, refused=AZURE_REFUSED)
+    unconnected = partial(gate().said, passage)
+    return Backend(store, store, batch=AZURE_BATCH, refused=AZURE_REFUSED, unconnected=unconnected)
 
 
 def open_folder(location: StorageLocation, root: Path) -> Backend:
@@ -149,10 +156,8 @@ class _Late:
     made: list[Any]
 
 
-def _admitted(
-    location: StorageLocation, endpoint: Endpoint, credential: Credential, policy: EndpointPolicy
-) -> Standing:
-    """Why the endpoint may be asked with this credential. Raises what ``endpoints.admit`` does."""
+def _admitted(location: StorageLocation, endpoint: Endpoint, credential: Credential, policy: EndpointPolicy) -> Passage:
+    """What the store may connect to, with this credential. Raises what ``endpoints.admit`` does."""
     place = Place(
         what=locations.what(location),
         provider=plain_provider(location.provider),
@@ -161,17 +166,19 @@ def _admitted(
         as_pod=credential.as_pod,
         bearer=credential.bearer,
     )
-    return admit(place, policy)
+    return Passage(endpoint.authority, admit(place, policy))
 
 
 def _options(
-    location: StorageLocation, endpoint: Endpoint, credential: Credential, timeouts: Timeouts, *, insecure: bool = False
+    location: StorageLocation, passage: Passage, credential: Credential, timeouts: Timeouts, *, insecure: bool = False
 ) -> dict[str, Any]:
     client: dict[str, Any] = {
         "timeout": timeouts.answer,
         "connect_timeout": min(timeouts.connect, timeouts.answer),
-        "allow_http": endpoint.plain_http,
+        "allow_http": passage.authority.scheme == "http",
         "allow_invalid_certificates": insecure,
+        "proxy_url": gate().url(passage),
+        "proxy_excludes": NOBODY,  # else the environment's exceptions would go around it
     }
     certificate = locations.ca_certificate(location)
     if certificate:

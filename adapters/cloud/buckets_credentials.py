@@ -26,11 +26,10 @@ from reprieve.adapters.cloud.known import hide, remember
 from reprieve.adapters.cloud.secret_aws import Keys, read_profile
 from reprieve.adapters.cloud.secret_azure import is_account_key, read_secret
 from reprieve.adapters.cloud.secret_gcp import Federation, ServiceAccount, read_key
-from reprieve.adapters.cloud.tables import native, not_installed, translated
-from reprieve.adapters.sizes import MESSAGE
+from reprieve.adapters.cloud.tables import Fault, native, not_installed, said, translated
 from reprieve.core.backups import StorageLocation
 from reprieve.core.errors import DeniedError, InvalidError, ReprieveError, UnavailableError
-from reprieve.core.values import cut, later
+from reprieve.core.values import later
 
 KEPT = timedelta(minutes=5)
 """How long a credential is used before its SDK is asked again; each of them renews its own in time for that."""
@@ -159,7 +158,7 @@ def _from_google(find: Callable[[], Any]) -> Provider:
         except ImportError as error:
             raise not_installed("gcp") from error
         except Exception as error:
-            raise _unusable("Google credentials", error, transport=("TransportError",)) from error
+            raise _unusable("Google credentials", gcp.read_fault(error), transport=("TransportError",)) from error
 
     return provide
 
@@ -170,7 +169,9 @@ def _google_token(made: list[Any], find: Callable[[], Any]) -> dict[str, Any]:
     if not made:
         made.append(find())
     if not made[0].valid:
-        made[0].refresh(Request())
+        asking = Request()
+        asking.session.max_redirects = 0
+        made[0].refresh(asking)
     return _usable("Google credentials", {"token": made[0].token}, expires_at=_soon(made[0].expiry))
 
 
@@ -180,12 +181,10 @@ def _soon(expiry: datetime | None) -> datetime:
     return min(ours, expiry.replace(tzinfo=UTC)) if expiry else ours
 
 
-def _unusable(of: str, error: Exception, *, transport: tuple[str, ...]) -> ReprieveError:
+def _unusable(of: str, fault: Fault, *, transport: tuple[str, ...]) -> ReprieveError:
     """No credentials: ``DeniedError``; a server of tokens that cannot be reached: ``UnavailableError``."""
-    names = {cls.__name__ for cls in type(error).__mro__}
-    kind = UnavailableError if names & set(transport) else DeniedError
-    said = hide(cut(error, limit=MESSAGE)).split("\n", 1)[0][:300]
-    return kind(f"{of}: {type(error).__name__}: {said}")
+    kind = UnavailableError if set(fault.classes) & set(transport) else DeniedError
+    return kind(hide(f"{of}: {said(fault)}"))
 
 
 def azure_values(secret: bytes | None) -> Mapping[str, str]:
@@ -235,7 +234,7 @@ def _from_azure(chain: Any) -> Provider:
             with native():
                 token = chain.get_token(AZURE_SCOPE)
         except Exception as error:
-            raise _unusable("Azure credentials", error, transport=("ServiceRequestError",)) from error
+            raise _unusable("Azure credentials", azure.read_fault(error), transport=("ServiceRequestError",)) from error
         ends = datetime.fromtimestamp(token.expires_on, UTC)
         return _usable(
             "Azure credentials", {"token": token.token}, expires_at=min(ends, later(datetime.now(UTC), KEPT))

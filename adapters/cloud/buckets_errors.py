@@ -16,6 +16,7 @@ import re
 from datetime import datetime
 from typing import Any
 
+from reprieve.adapters.cloud import egress
 from reprieve.adapters.cloud.tables import Fault, Rule, Table, class_names
 from reprieve.core import errors
 from reprieve.core.errors import (
@@ -28,6 +29,7 @@ from reprieve.core.errors import (
     NotFoundError,
     ThrottledError,
     UnavailableError,
+    UnknownError,
 )
 from reprieve.core.values import parse_instant
 
@@ -35,7 +37,15 @@ NOT_FOUND = 404
 PER_KEY = "PerKey"
 """In ``Fault.classes``: the call as a whole went well, single keys of it did not."""
 
+NOT_CONNECTED = "HttpConnect"
+"""In ``Fault.classes``: no connection came about."""
+
 ERRORS: Table = (
+    Rule(
+        UnknownError,
+        codes=(egress.REDIRECT_REFUSED, egress.ADDRESS_REFUSED),
+        why="said by ourselves: an endpoint leads elsewhere, and is not followed",
+    ),
     Rule(
         ContainerMissingError,
         codes=("NoSuchBucket", "ContainerNotFound", "ContainerBeingDeleted", "NotFoundBucket", "AccountNotFound"),
@@ -105,7 +115,7 @@ ERRORS: Table = (
     Rule(UnavailableError, statuses=(408, 500, 502, 503, 504)),
     Rule(
         UnavailableError,
-        exceptions=("HttpConnect", "HttpTimeout", "HttpRequest", "HttpInterrupted"),
+        exceptions=(NOT_CONNECTED, "HttpTimeout", "HttpRequest", "HttpInterrupted"),
         why="refused, no such host, TLS, time-out, cut off",
     ),
 )
@@ -121,29 +131,53 @@ _BODY = re.compile(rf"^\s*body: (?:Some\(\s*)?{_LITERAL},?$", re.MULTILINE)
 _TRANSPORT = re.compile(r"HttpError \{\s*kind: (\w+),$", re.MULTILINE)
 _VARIANT = re.compile(r"^\s*(?:inner|source): (\w+)", re.MULTILINE)
 _RAISED = re.compile(r"^\s*type: <class 'reprieve\.core\.errors\.(\w+)'>,$", re.MULTILINE)
-_CODE = re.compile(r"<Code>\s*([\w.]+)\s*</Code>")
-_MESSAGE = re.compile(r"<Message>(.*?)</Message>", re.DOTALL)
+_DOCUMENT = re.compile(r"\ufeff?\s*(?:<\?xml[^<>]{0,100}\?>\s*)?<(Error|DeleteResult)[\s>]")
+_CODE = re.compile(r"<Code>\s*([\w.]{1,100})\s*</Code>", re.ASCII)
+_MESSAGE = re.compile(r"<Message>([^<]{0,2000})</Message>")
 _REASON = re.compile(rf"^\s*reason: {_LITERAL},$", re.MULTILINE)
 _BATCH_CODE = re.compile(r'^\s*code: "(\d{3})",$', re.MULTILINE)
 _CAUSES = re.compile(rf"^\s*(?:\w+: )?(?:{_LITERAL}|([A-Z]\w+)),?$", re.MULTILINE)
 _QUERY = re.compile(r"(https?://[^\s?]+)\?\S*")  # may hold a signature
 _UNTIL = re.compile(r"until\s+'?(\d{4}-\d\d-\d\dT[\d:.]+(?:Z|[+-]\d\d:?\d\d))", re.IGNORECASE)
+_CLOUDS = ("Generic S3 error:", "Generic GCS error:", "Generic MicrosoftAzure error:")
 
 
 def read_fault(error: Exception) -> Fault:
-    """Read an exception of obstore: its class, and what its text keeps of the answer."""
+    """Read an exception of obstore: its class, and what its text keeps of the answer.
+
+    Of the answer's body only what a provider's own error document says, which is XML of a known root.
+    """
     head, _, debug = str(error).rpartition(_DEBUG)
-    body = _unescaped(_first(_BODY, debug))
+    head = head or str(error)
     batch = _first(_BATCH_CODE, debug)
-    message = _unescaped(_first(_REASON, debug)) if batch else _first(_MESSAGE, body)
-    message = message or _summary(head or str(error), debug)
+    status = int(_first(_STATUS, debug) or batch or 0)
+    body = _unescaped(_first(_BODY, debug))
+    ours = _DOCUMENT.match(body) is not None
+    kinds = _kinds(debug, body if ours else "", batch)
+    bare = "BareRedirect" if "BareRedirect" in kinds else ""
+    message = _unescaped(_first(_REASON, debug)) if batch else _first(_MESSAGE, body) if ours else ""
+    foreign = _is_foreign(status=status, body=body, document=ours or bool(batch), head=head, kinds=kinds)
+    if not (status or foreign):
+        message = message or _summary(head, debug)
     return Fault(
-        classes=(*class_names(error), *_kinds(debug, body, batch)),
-        status=int(_first(_STATUS, debug) or batch or 0),
-        code=_first(_CODE, body) or ("BareRedirect" if "BareRedirect" in _VARIANT.findall(debug) else ""),
+        classes=(*class_names(error), *kinds),
+        status=status,
+        code=(_first(_CODE, body) if ours else "") or bare,
         message=message,
         until=_until(message),
+        foreign=foreign,
     )
+
+
+def _is_foreign(*, status: int, body: str, document: bool, head: str, kinds: tuple[str, ...]) -> bool:
+    """Whether the answer was something else than the provider's: a body of another shape, or a 200 that is no answer.
+
+    What obstore says of the latter quotes it.
+    """
+    if status:
+        return bool(body.strip()) and not document
+    connected = not any(kind.startswith("Http") for kind in kinds) and "BareRedirect" not in kinds
+    return connected and head.startswith(_CLOUDS)
 
 
 def raised_by_us(error: Exception) -> errors.ReprieveError | None:

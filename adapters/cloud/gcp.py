@@ -23,7 +23,7 @@ from typing import TYPE_CHECKING, Any, assert_never
 
 from attrs import frozen
 
-from reprieve.adapters.cloud.answers import bound_requests
+from reprieve.adapters.cloud.answers import bound_requests, pin
 from reprieve.adapters.cloud.known import remember
 from reprieve.adapters.cloud.listing import tagged
 from reprieve.adapters.cloud.secret_gcp import (
@@ -38,6 +38,7 @@ from reprieve.adapters.cloud.secret_gcp import (
 from reprieve.adapters.cloud.secret_text import check_config
 from reprieve.adapters.cloud.tables import (
     Fault,
+    NativePanicError,
     Rule,
     Table,
     build_error,
@@ -47,6 +48,7 @@ from reprieve.adapters.cloud.tables import (
     outcome,
     pause,
     translated,
+    words,
 )
 from reprieve.core.backups import SnapshotLocation
 from reprieve.core.errors import (
@@ -78,6 +80,7 @@ GIB = 2**30
 SCOPE = "https://www.googleapis.com/auth/compute"
 
 SNAPSHOT_NAME = re.compile(r"[a-z]([-a-z0-9]{0,61}[a-z0-9])?")
+OPERATION_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{0,127}", re.ASCII)
 PROJECT_ID = re.compile(r"([a-z0-9.-]+:)?[a-z][-a-z0-9]{4,28}[a-z0-9]|[0-9]+")
 
 ERRORS: Table = (
@@ -265,7 +268,8 @@ class GcpSnapshotStore:
             operation = clients.snapshots.delete_unary(
                 project=clients.project, snapshot=snapshot_id, retry=None, timeout=self._timeout
             )
-        return self._settle(snapshot_id, Operation(operation.name, self._clock()), operation)
+        name = operation.name if OPERATION_NAME.fullmatch(operation.name) else ""  # it becomes part of a URL
+        return self._settle(snapshot_id, Operation(name, self._clock()), operation)
 
     def _follow(self, snapshot_id: str, pending: Operation) -> Outcome | None:
         """Ask the operation once. None: it is not known any more, so the delete has to be asked for again."""
@@ -320,7 +324,8 @@ class GcpSnapshotStore:
                 project=clients.project, snapshot=snapshot_id, retry=None, timeout=self._timeout
             )
             if found.name != snapshot_id:
-                raise UnknownError(f"{what}: Compute Engine answered with {found.name or 'no snapshot'!r}")
+                told = found.name if SNAPSHOT_NAME.fullmatch(found.name) else "no snapshot"
+                raise UnknownError(f"{what}: Compute Engine answered 200, but with {told}")
             return read_snapshot(found)
 
     def list(self, tag: str) -> Iterator[SnapshotInfo]:
@@ -400,6 +405,8 @@ def read_fault(error: Exception) -> Fault:
     The exception's own message starts with the URL of the call, which names the snapshot whatever is missing: where the
     API said something, only that counts.
     """
+    response, names = getattr(error, "response", None), class_names(error)
+    said = _error_document(response)
     details = getattr(error, "errors", None)
     first: Mapping[str, Any] = (
         details[0] if isinstance(details, list) and details and isinstance(details[0], dict) else {}
@@ -407,14 +414,45 @@ def read_fault(error: Exception) -> Fault:
     reason = first.get("reason") or getattr(error, "reason", None)
     retryable = "retryable" if getattr(error, "retryable", False) else ""
     status = getattr(error, "code", None)
-    headers = getattr(getattr(error, "response", None), "headers", None) or {}
+    if said is None:  # no answer, or none that this exception keeps
+        message = str(error) if _in_its_own_words(error) else ""
+    else:
+        message = str((first or said).get("message") or "")
     return Fault(
-        classes=class_names(error),
+        classes=names,
         status=int(status) if isinstance(status, int) else 0,
         code=reason if isinstance(reason, str) else retryable,
-        message=str(first.get("message", "") if first else getattr(error, "message", None) or error),
-        after=pause(headers.get("Retry-After")),
+        message=message,
+        after=pause((getattr(response, "headers", None) or {}).get("Retry-After")),
+        foreign=said == {} and bool(response.content.strip()) if response is not None else "ParseError" in names,
     )
+
+
+def _error_document(response: Any) -> Mapping[str, Any] | None:
+    """The API's error in an answer: ``{"error": {"code": 404, "message": …}}``; empty where it is something else."""
+    if response is None:
+        return None
+    try:
+        document = response.json()
+    except (ValueError, RecursionError):
+        return {}
+    found = document.get("error") if isinstance(document, dict) else None
+    return found if isinstance(found, dict) and isinstance(found.get("code"), int) else {}
+
+
+def _in_its_own_words(error: Exception) -> bool:
+    """Whether an exception's text is of the connection, or the token server's of a known shape.
+
+    The others quote whatever they were answered with.
+    """
+    module = type(error).__module__
+    if module.startswith(("google.auth", "google.oauth2")):
+        return TOKEN_ERROR.fullmatch(str(error.args[0] if error.args else "")) is not None
+    return module.startswith("requests") or isinstance(error, NativePanicError)
+
+
+TOKEN_ERROR = re.compile(r"[a-z_]{1,40}(?:: [ -~]{0,200})?", re.ASCII)
+"""What the token server says: ``invalid_grant: …``."""
 
 
 def credentials_from(key: GoogleKey, *, scope: str) -> Any:
@@ -487,15 +525,29 @@ def _connect(known: Any, *, project: str, endpoint: str, what: str) -> Clients:
     snapshots = compute_v1.SnapshotsClient(credentials=credentials, client_options=options)
     operations = compute_v1.GlobalOperationsClient(credentials=credentials, client_options=options)
     for client in (snapshots, operations):
-        session: Any = getattr(client.transport, "_session", None)
-        if session is not None:
-            bound_requests(session, connections=CONNECTIONS)
+        _settle_session(client.transport)
     return Clients(project or found or "", snapshots, operations)
+
+
+def _settle_session(transport: Any) -> None:
+    """Bound what is read, and let no answer lead anywhere.
+
+    The SDK's session follows redirects, and so does the one that renews its token.
+    """
+    session: Any = getattr(transport, "_session", None)
+    if session is None:
+        return
+    bound_requests(session, connections=CONNECTIONS)
+    pin(session, url=transport.host if "://" in transport.host else f"https://{transport.host}")
+    for each in (session, getattr(session, "_auth_request_session", None)):
+        if each is not None:
+            each.max_redirects = 0
 
 
 def _complete(page: compute_v1.SnapshotList, what: str) -> compute_v1.SnapshotList:
     """Refuse a page that says that something is missing from it: an absent snapshot would look deleted."""
     warning: Any = page.warning
     if str(warning.code) not in HARMLESS:
-        raise UnavailableError(f"{what}: the list is not complete: {warning.code}: {warning.message}")
+        said = words(f"{warning.code}: {warning.message}")
+        raise UnavailableError(f"{what}: the list is not complete: {said}")
     return page

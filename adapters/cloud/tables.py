@@ -37,16 +37,18 @@ from reprieve.core.outcomes import Done, Outcome, outcome_of
 from reprieve.core.values import cut
 
 LONGEST_MESSAGE = 500
-LONGEST_CODE = 100
 LONGEST_PAUSE = timedelta(hours=1)
+_CODE = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.:-]{0,99}", re.ASCII)
 
 
-def _code(text: str) -> str:
-    return cut(text, limit=LONGEST_CODE)
+def words(text: str) -> str:
+    """A stranger's words, as they may be searched and told: cut, on one line, nothing in them that is not printed."""
+    shown = "".join(each if each.isprintable() else " " for each in cut(text, limit=MESSAGE))
+    return " ".join(shown.split())
 
 
-def _message(text: str) -> str:
-    return cut(text, limit=MESSAGE)
+def _known_form(code: str) -> str:
+    return code if _CODE.fullmatch(code) else ""
 
 
 @frozen
@@ -54,15 +56,18 @@ class Fault:
     """What an SDK said, cut before any pattern sees it.
 
     ``classes``: the exception's class and its bases by name; ``status``: HTTP, 0 for none; ``code``: the provider's
-    word.
+    word, empty where it has not the form of one; ``message``: its sentence, from its own error document. ``foreign``:
+    it answered with something else than such a document, of which nothing is told: whatever a location points at may be
+    behind it.
     """
 
     classes: tuple[str, ...] = ()
     status: int = 0
-    code: str = field(default="", converter=_code)
-    message: str = field(default="", converter=_message)
+    code: str = field(default="", converter=_known_form)
+    message: str = field(default="", converter=words)
     after: timedelta = timedelta(0)
     until: datetime | None = None
+    foreign: bool = False
 
 
 @frozen
@@ -101,21 +106,26 @@ def error_for(fault: Fault, table: Sequence[Rule]) -> type[ReprieveError]:
 def build_error(fault: Fault, table: Sequence[Rule], *, what: str) -> ReprieveError:
     """Make the core's error: what was tried, the provider's code and its words, the pause or the date that it gave."""
     kind = error_for(fault, table)
-    message = hide(f"{what}: {_said(fault)}")
+    message = hide(f"{what}: {said(fault)}")
     if issubclass(kind, ThrottledError | UnavailableError):
         return kind(message, fault.after)
     return kind(message, fault.until) if issubclass(kind, LockedError) else kind(message)
 
 
-def _said(fault: Fault) -> str:
+def said(fault: Fault) -> str:
+    """What is told of a fault: code, status, and the provider's words, where they are the provider's."""
+    if fault.foreign:
+        return f"HTTP {fault.status or 200} with a body that is not the provider's"
     parts = [fault.code or (fault.classes[0] if fault.classes else ""), f"HTTP {fault.status}" if fault.status else ""]
-    words = " ".join(hide(fault.message).split())[:LONGEST_MESSAGE]
-    return ": ".join(part for part in (", ".join(p for p in parts if p), words) if part)
+    told = hide(fault.message)[:LONGEST_MESSAGE]
+    return ": ".join(part for part in (", ".join(p for p in parts if p), told) if part)
 
 
 class NativePanicError(Exception):
     """A native library gave up on a call, for a value that it did not expect."""
 
+
+NATIVE_PANIC = NativePanicError.__name__
 
 STOPS = (KeyboardInterrupt, SystemExit, GeneratorExit)
 """What is beside ``Exception`` in Python and meant to end what runs."""

@@ -24,6 +24,9 @@ from reprieve.core.values import as_set, cut
 
 LONGEST_PAUSE = timedelta(hours=1)  # a longer one is no advice any more; it must not put work off for days
 _QUOTE_LIMIT = 500
+_NOT_SERVED = re.compile(
+    r"404 page not found|Unauthorized|Forbidden|(Internal Server Error|Bad Request)", re.IGNORECASE
+)
 
 
 @frozen
@@ -162,7 +165,7 @@ def error_of(ask: Ask, answer: Answer) -> errors.ReprieveError:
     said = cut(status.message, limit=MESSAGE) if subject in TOLD else _quote(answer.body)
     rule = next((rule for rule in RULES if _fits(rule, answer.status, status, subject, said)), None)
     reason = f" {cut(status.reason, limit=_QUOTE_LIMIT)}" if status.reason else ""
-    message = f"{ask}: {said or 'no message'} (HTTP {answer.status}{reason})"
+    message = f"{ask}: {_told(subject, said) or 'no message'} (HTTP {answer.status}{reason})"
     message += _CREDENTIALS if answer.status == HTTPStatus.UNAUTHORIZED else ""
     return _made(rule.error if rule else errors.UnknownError, message, pause=_pause(answer, status))
 
@@ -219,6 +222,16 @@ def _pause(answer: Answer, status: Status) -> timedelta:
     header = answer.headers.get("retry-after", "").strip()
     seconds = int(header) if re.fullmatch(r"[0-9]{1,9}", header) else status.about.retry_after_seconds
     return timedelta(seconds=min(max(seconds, 0), LONGEST_PAUSE.total_seconds()))
+
+
+def _told(subject: Subject, said: str) -> str:
+    """What is repeated of an answer: a Status' message; of a body that is none, only what API servers are known for.
+
+    Whatever stands before an API server, or where one should be, may answer with what is nobody's business.
+    """
+    if subject in TOLD or not said or _NOT_SERVED.fullmatch(said):
+        return said
+    return "a body that is not an API server's"
 
 
 def _quote(body: bytes) -> str:

@@ -20,6 +20,8 @@ def configure_logging(level: str) -> None:
     """Set the level and the form of the logs. The message is constant; what differs stands in fields."""
     import structlog
 
+    # Libraries log what they were answered with; without a handler of its own the root would print it.
+    logging.getLogger().addHandler(logging.NullHandler())
     terminal = sys.stderr.isatty()
     common: list[Any] = [
         structlog.contextvars.merge_contextvars,

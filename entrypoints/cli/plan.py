@@ -6,12 +6,13 @@ import threading
 
 import click
 
-from reprieve.entrypoints.cli import render
+from reprieve.entrypoints.cli import render, screen
 from reprieve.entrypoints.cli.logs import configure_logging
 from reprieve.entrypoints.cli.options import Target, controllers_option, output_option, target_options
 from reprieve.entrypoints.cli.root import ERROR, NOT_DONE, PENDING_CHANGES
 from reprieve.entrypoints.controller.build import build_controllers
 from reprieve.entrypoints.controller.decisions import Standing
+from reprieve.entrypoints.controller.places import refused_places, told
 from reprieve.entrypoints.controller.runtime import Report, plan_once
 
 
@@ -28,7 +29,11 @@ def command(*, target: Target, output: str, controllers: tuple[str, ...]) -> int
             report = plan_once(built.reconcilers, now=target.now)
         finally:
             built.close()
+        places = refused_places(world)
+        policy = world.configuration.endpoints
     render.decisions(report, output)
+    for sentence in told(places, policy) if places else ():
+        screen.say(f"reprieve: {sentence}", err=True)
     return exit_code(report)
 
 

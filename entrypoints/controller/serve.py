@@ -23,6 +23,7 @@ from reprieve.core.objects import ObjectKind
 from reprieve.entrypoints.controller.build import Controllers, dialect_of
 from reprieve.entrypoints.controller.leftovers import check_at_start
 from reprieve.entrypoints.controller.metrics import Metrics
+from reprieve.entrypoints.controller.places import warn_about_places
 from reprieve.entrypoints.controller.probes import Probes
 from reprieve.entrypoints.controller.reflector import Reflector, Subject
 from reprieve.entrypoints.controller.runtime import Runtime, Source, Waker, Watch
@@ -62,7 +63,7 @@ def serve(
     probes.watch_over(runtime.ended)
     with probes.serving():
         _check_served(built, world)
-        _check_at_start(world)
+        _check_at_start(world, clock)
         probes.ready()
         if world.local:
             _work(runtime, built)
@@ -92,10 +93,13 @@ def _check_served(built: Controllers, world: World) -> None:
         raise ContainerMissingError(f"{fault}: {way_out}") from fault
 
 
-def _check_at_start(world: World) -> None:
+def _check_at_start(world: World, clock: Callable[[], datetime]) -> None:
     """Look for what somebody should know, beside the work: it may take as long as it takes."""
-    entries, local = world.configuration.protection, world.local
-    check = partial(check_at_start, world.cluster, entries, local=local)
+
+    def check() -> None:
+        warn_about_places(world, now=clock())
+        check_at_start(world.cluster, world.configuration.protection, local=world.local)
+
     threading.Thread(target=check, name="check-at-start", daemon=True).start()
 
 

@@ -3,6 +3,7 @@
 from datetime import UTC, datetime, timedelta
 
 import pytest
+from botocore.exceptions import HTTPClientError
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -185,7 +186,7 @@ def raising(error):
 @pytest.mark.parametrize(
     "raised",
     [
-        ValueError(f"no {SECRET}"),
+        HTTPClientError(error=f"no {SECRET}"),
         PanicException(f"no {SECRET}"),
         LockedError(f"no {SECRET}", datetime(2030, 1, 1, tzinfo=UTC)),
         ThrottledError(f"no {SECRET[:20]}\n{SECRET[20:]}", timedelta(seconds=3)),
