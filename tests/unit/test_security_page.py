@@ -56,7 +56,7 @@ def test_each_test_that_is_named_is_there():
     assert NAMED - there == set()
 
 
-@pytest.mark.parametrize("cells", ATTACKS, ids=lambda cells: cells[-1][:80])
+@pytest.mark.parametrize("cells", [pytest.param(cells, id=f"row-{n}") for n, cells in enumerate(ATTACKS, start=1)])
 def test_a_row_says_everything(cells):
     assert len(cells) == len(COLUMNS), "a | in a cell is written \\|"
     assert all(cells)
