@@ -6,6 +6,7 @@ import signal
 
 import hypothesis
 import pytest
+import structlog
 
 # The same examples on every machine and no timed assertion; raise max_examples by hand to search further.
 hypothesis.settings.register_profile("gate", deadline=None, database=None, derandomize=True, max_examples=100)
@@ -50,6 +51,13 @@ def within_the_last_limit(item):
         return (yield)
     finally:
         faulthandler.cancel_dump_traceback_later()
+
+
+@pytest.fixture(autouse=True)
+def logs():
+    """A command sets the level of the logs for its process; the next test finds them as they are from the start."""
+    yield
+    structlog.reset_defaults()
 
 
 @pytest.fixture

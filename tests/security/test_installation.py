@@ -31,7 +31,7 @@ def forge(folder, name, version):
     [
         pytest.param(PIP, "uv.txt", "uv", id="pip-the-installer"),
         pytest.param(UV, "dev.txt", "attrs", id="uv-the-tools"),
-        pytest.param(PIP, "image.txt", "attrs", id="pip-the-image"),
+        pytest.param(UV, "image.txt", "attrs", id="uv-the-image"),
     ],
 )
 def test_a_forged_package_of_the_right_name_and_version_is_not_installed(tmp_path, installer, file, name):
