@@ -5,9 +5,10 @@ API server serves. No owner is read for it.
 
 Guarantee: a kind that is not served costs nothing, however many owners name it, and is told once; at most
 ``CARRIED_LIMIT`` kinds are learned, those first whose owners are oldest, so that a flood of new owners takes no
-place from them; a kind that this account may not list is told once and left out until the next start. Not guaranteed:
-owners whose name was made otherwise; their kind is learned once one of them is decoded. What is not learned is not
-scanned for references to owners that vanished; name it under ``dependents`` in the configuration.
+place from them; what the cluster writes by itself all day (``TRANSIENT``) is not among them, or one owner by such a
+name would fill the memory; a kind that this account may not list is told once and left out until the next start. Not
+guaranteed: owners whose name was made otherwise; their kind is learned once one of them is decoded. What is not
+learned is not scanned for references to owners that vanished; name it under ``dependents`` in the configuration.
 """
 
 from __future__ import annotations
@@ -26,6 +27,15 @@ from reprieve.core.values import cut
 from reprieve.entrypoints.controller.leftovers import served_kinds
 
 CARRIED_LIMIT = 100
+TRANSIENT = frozenset(
+    [
+        ("", "Event"),
+        ("events.k8s.io", "Event"),
+        ("coordination.k8s.io", "Lease"),
+        ("discovery.k8s.io", "EndpointSlice"),
+    ]
+)
+"""By group and kind: what no manifest in git is about, and what there may be a hundred thousand of."""
 _SHOWN = 5
 _NEVER = datetime.max.replace(tzinfo=UTC)
 _MEANS = "references to owners that vanished are not looked for there"
@@ -60,7 +70,7 @@ class CarriedKinds:
         if not oldest:
             return
         try:
-            served = served_kinds(self._cluster)
+            served = [kind for kind in served_kinds(self._cluster) if (kind.group, kind.kind) not in TRANSIENT]
         except ReprieveError as fault:
             log.warning("the kinds that owners carry are not known: what is served cannot be asked", fault=str(fault))
             return
@@ -76,7 +86,11 @@ class CarriedKinds:
             if unserved and "unserved" not in self._told:
                 self._told.add("unserved")
                 such_as = [cut(prefix) for prefix in unserved[:_SHOWN]]
-                log.info("owners are named after kinds that are not served", count=len(unserved), such_as=such_as)
+                log.info(
+                    "owners are named after kinds that are not served, or never followed",
+                    count=len(unserved),
+                    such_as=such_as,
+                )
 
     def note(self, owner: Resource) -> None:
         """Learn from an owner that was read as a whole, whatever its name is."""

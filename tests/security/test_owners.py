@@ -367,7 +367,9 @@ def test_made_up_kinds_cost_no_thread_and_no_read():
     with structlog.testing.capture_logs() as logs:
         assert followers_of(bench, *honest_and_lost(bench)) == usual
     assert {ref.namespace for ref in whole} == {"shop"}, "only what somebody asked for is read as a whole"
-    told = [each for each in logs if each["event"] == "owners are named after kinds that are not served"]
+    told = [
+        each for each in logs if each["event"] == "owners are named after kinds that are not served, or never followed"
+    ]
     assert [each["count"] for each in told] == [1_500]
 
 
@@ -384,6 +386,19 @@ def test_many_real_kinds_are_followed_up_to_a_bound_the_oldest_first():
     assert len(names) == CARRIED_LIMIT + 1, "and the kind of the owners themselves"
     assert "watch-Deployment" in names
     assert [each["limit"] for each in logs if each["event"] == "owners carry more kinds than are followed"] == [100]
+
+
+def test_what_a_cluster_writes_all_day_is_not_followed_for_an_owner_by_its_name():
+    """One GitTrackObject by the name of an Event, made by Mallory, and the controller kept the metadata of every Event
+    of the cluster in memory.
+    """
+    event, lease = ObjectKind("v1", "Event"), ObjectKind("coordination.k8s.io/v1", "Lease")
+    bench = Bench(faros(), kinds=[*HONEST, *served(event, lease)])
+    owners = honest_and_lost(bench)
+    for kind in (event, lease):
+        name, spec = f"{kind.kind.lower()}-x", carrying(kind, "x", namespace="mallory")
+        bench.ask(bench.make(GTO, name, namespace="mallory", finalizers=[PROTECT], spec=spec))
+    assert followers_of(bench, *owners) == ["watch-Deployment", "watch-GitTrackObject"]
 
 
 def test_a_kind_that_may_not_be_listed_is_told_once_and_left_out():
