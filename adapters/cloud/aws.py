@@ -202,6 +202,7 @@ class AwsSnapshots:
         check_profile(name, secret=credential is not None, what=what)
         with translated(read_fault, ERRORS, what=what):
             profile = None if credential is None else read_profile(credential, name)
+            check_region(location.region, what)
             session = open_session(profile, region=location.region)
             if not session.region_name:
                 raise InvalidError(
@@ -298,6 +299,15 @@ class AwsSnapshotStore:
 
 
 REFUSED = 400
+
+
+REGION = re.compile(r"[a-z0-9](?:[a-z0-9-]{0,61}[a-z0-9])?", re.ASCII)
+
+
+def check_region(region: str, what: str) -> None:
+    """Raise ``InvalidError`` for what is no region; it becomes part of a host."""
+    if region and not REGION.fullmatch(region):
+        raise InvalidError(f"{what}: spec.config.region {region[:200]!r} is not the name of a region")
 
 
 def check_id(snapshot_id: str) -> None:

@@ -145,7 +145,7 @@ class Gate:
         return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
 
     async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        with contextlib.suppress(OSError, EOFError, asyncio.LimitOverrunError, ValueError):
+        with contextlib.suppress(Exception):  # hung up, no request, no passage: the connection ends
             await self._guide(reader, writer)
         writer.close()
 
@@ -203,8 +203,9 @@ class Gate:
             raise _Refused(ADDRESS_REFUSED, f"{authority} resolves to {addresses[0]}, which no location may reach")
         last: OSError = OSError("the name has no address")
         for each in allowed:
-            try:
-                return await asyncio.open_connection(each, authority.port, limit=HEAD)
+            try:  # an address that nobody answers at leaves time for the next one
+                async with asyncio.timeout(CONNECT.total_seconds() / len(allowed)):
+                    return await asyncio.open_connection(each, authority.port, limit=HEAD)
             except OSError as error:
                 last = error
         raise last

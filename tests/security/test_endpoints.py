@@ -345,6 +345,11 @@ def test_a_plan_prints_one_line_for_all_that_would_stop(store, api, pod, evil, t
         config.write_text(yaml.safe_dump({**HEAD, **added}))
         run(command)
         assert "is not asked" not in capsys.readouterr().err
+        config.write_text(yaml.safe_dump(HEAD))
+        run(["audit", *command[1:5]])
+        audited = capsys.readouterr().out
+        assert "storage location minio" in audited
+        assert "missing" not in audited.split("0 missing")[0]
         assert (evil.requests, other.requests) == ([], [])
 
 
@@ -508,6 +513,25 @@ def test_no_api_server_s_redirect_is_followed(evil, metadata):
         assert said.startswith("UnknownError"), (status, said)
     assert evil.saw(POD)
     assert metadata.requests == []
+
+
+HOSTILE = (
+    *(("aws", {"region": text}) for text in ("evil.example/x?", "x@evil.example#", "a.b", "eu-west-1\n", "ü")),
+    *(("gcp", {"project": text}) for text in ("../../x", "p?x=1", "p#", "p/global", "проект")),
+    *(("azure", {"subscriptionId": text}) for text in ("../x", "evil.example", "0b1f6471-1bf0-4dda-aec3-11112222333٣")),
+    *(("azure", {"resourceGroup": text}) for text in ("../x", "a/b", "a?b", "a#", "größe", "a.")),
+)
+
+
+@pytest.mark.parametrize(("provider", "config"), HOSTILE)
+def test_no_word_of_a_snapshot_location_becomes_a_part_of_a_url(pod, monkeypatch, provider, config):
+    """Region, project, subscription and group went into addresses as they were; now nothing is even resolved."""
+    looked_up = []
+    monkeypatch.setattr(socket, "getaddrinfo", lambda host, *_, **__: looked_up.append(host))
+    with pytest.raises(InvalidError, match="snapshot location x"):
+        CloudSnapshotStores().open(SnapshotLocation("x", provider, config))
+    assert looked_up == []
+    assert pod.requests == []
 
 
 # Bodies
