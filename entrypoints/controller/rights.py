@@ -73,7 +73,8 @@ def roles(
     else:
         of_backups = [*_backups(backups, tuple(secrets)), *_events(), *lease]
         found.append(Role(NAME, backups.namespace, "In the namespace of the backups.", of_backups))
-        found.append(Role(NAME, "", "In every namespace: read only.", _elsewhere()))
+        if dialect_of(backups).lists:
+            found.append(Role(NAME, "", "In every namespace: read only.", _elsewhere()))
     if entries:
         purpose = "In every namespace: what protection: needs for the kinds that it names."
         found.append(Role(PROTECTION, "", purpose, [*_protection(entries, tuple(carried)), *_events()]))
@@ -120,11 +121,12 @@ def _backups(settings: BackupSettings, secrets: tuple[str, ...]) -> Iterator[Rul
     if sync:
         owned = "a record that sync creates belongs to its schedule only where that is there"
         yield Rule(group, ["schedules"], {"list": owned})
+    if sync and dialect.lists:
         brought = "sync brings them along with their backup"
         yield Rule(velero.POD_VOLUME_BACKUP.group, ["podvolumebackups"], {"create": brought})
-    yield Rule(
-        "", ["configmaps"], {"list": "data-mover items of the backup, which have no adapter: their deletion is refused"}
-    )
+    if dialect.lists:
+        moved = "data-mover items of the backup, which have no adapter: their deletion is refused"
+        yield Rule("", ["configmaps"], {"list": moved})
     if secrets:
         yield Rule(
             "",

@@ -2,6 +2,7 @@
 
 import base64
 import ipaddress
+import json
 import threading
 from datetime import timedelta
 
@@ -23,6 +24,7 @@ from reprieve.entrypoints.cli.deployment import PARTS, Deployed
 from reprieve.entrypoints.cli.deployment import manifests as generated
 from reprieve.entrypoints.cli.root import run
 from reprieve.entrypoints.configuration import (
+    ArkPlace,
     BackupSettings,
     BackupsOff,
     Configuration,
@@ -110,6 +112,37 @@ def test_without_sync_nothing_may_be_created_but_requests_and_events(api, store,
     assert authorizer.unused == []
     created = {resource for _, _, resource, verb, _ in authorizer.grants if verb == "create"}
     assert created == {"deletebackuprequests", "events", "leases"}
+
+
+def test_ark_has_the_rights_to_its_own_kinds_alone(api, cluster, store):
+    """Ark's backups point at nothing outside of their records: nobody reads Velero's kinds, or any other namespace."""
+    configuration = Configuration(backups=BackupSettings("heptio-ark", dialect="ark", ark=ArkPlace("acme", "aws")))
+    for kind in ("Backup", "DeleteBackupRequest", "Restore", "Schedule"):
+        store.register(served(f"ark.heptio.com/v1/{kind}"))
+    head = {"apiVersion": "ark.heptio.com/v1"}
+    ended = {"phase": "Completed", "startTimestamp": "2026-01-01T03:00:00Z"}
+
+    def put(kind, name, **parts):
+        return store.create({**head, "kind": kind, "metadata": {"name": name, "namespace": "heptio-ark"}, **parts})
+
+    made = put("Backup", "nightly", spec={}, status=ended)
+    old = put("Backup", "old", spec={}, status={**ended, "expiration": "2026-02-01T03:00:00Z"})
+    put("Restore", "nightly-r1", spec={"backupName": "nightly"}, status={"phase": "Completed"})
+    put("DeleteBackupRequest", "ask", spec={"backupName": "nightly"})
+    only = {**made, "metadata": {"name": "only", "namespace": "heptio-ark", "uid": "of-only"}}
+    files = {f"{each['metadata']['name']}/ark-backup.json": json.dumps(each).encode() for each in (made, old, only)}
+    events = KubernetesEvents(cluster, threaded=False)
+    world = World(configuration, cluster, MemoryObjectStores({"acme": files}), MemorySnapshotStores([]), events)
+    authorizer = authorized(api, documents(configuration, namespace="heptio-ark", secrets=[]))
+
+    work(world, lease="heptio-ark")
+
+    assert authorizer.refused == []
+    assert authorizer.unused == []
+    assert {group for _, group, _, _, _ in authorizer.grants} == {"", "ark.heptio.com", "coordination.k8s.io"}
+    assert [each["metadata"]["name"] for each in store.list(ObjectKind("ark.heptio.com/v1", "Backup")).items] == [
+        "only"
+    ]
 
 
 def test_without_a_secret_that_a_location_names_none_may_be_read():
