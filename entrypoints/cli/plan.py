@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import threading
+from collections.abc import Iterator
 
 import click
 
+from reprieve.core.errors import ReprieveError
 from reprieve.entrypoints.cli import render, screen
 from reprieve.entrypoints.cli.logs import configure_logging
 from reprieve.entrypoints.cli.options import Target, controllers_option, output_option, target_options
@@ -14,6 +16,7 @@ from reprieve.entrypoints.controller.build import build_controllers
 from reprieve.entrypoints.controller.decisions import Standing
 from reprieve.entrypoints.controller.places import refused_places, told
 from reprieve.entrypoints.controller.runtime import Report, plan_once
+from reprieve.entrypoints.world import World
 
 
 @click.command(short_help="Show what run would do now.")
@@ -29,12 +32,22 @@ def command(*, target: Target, output: str, controllers: tuple[str, ...]) -> int
             report = plan_once(built.reconcilers, now=target.now)
         finally:
             built.close()
-        places = refused_places(world)
-        policy = world.configuration.endpoints
+        sentences = tuple(_of_places(world))
     render.decisions(report, output)
-    for sentence in told(places, policy) if places else ():
+    for sentence in sentences:
         screen.say(f"reprieve: {sentence}", err=True)
     return exit_code(report)
+
+
+def _of_places(world: World) -> Iterator[str]:
+    """What is to be said of locations that are not asked. Whose account may not list them has its plan all the same."""
+    try:
+        places = refused_places(world)
+    except ReprieveError as fault:
+        yield f"whether all storage locations may be asked cannot be read: {fault}"
+        return
+    if places:
+        yield from told(places, world.configuration.endpoints)
 
 
 def exit_code(report: Report) -> int:

@@ -38,6 +38,7 @@ from reprieve.entrypoints.controller import serve as serving
 from reprieve.entrypoints.controller.build import build_controllers
 from reprieve.entrypoints.controller.runtime import run_once
 from reprieve.entrypoints.world import World
+from tests.integration.apiserver import refusal, times
 from tests.integration.azure_compute import PREFIX as AZURE_SNAPSHOTS
 from tests.integration.buckets_http import BucketServer
 from tests.integration.cloud_http import Answer, closing, stand_ins
@@ -351,6 +352,16 @@ def test_a_plan_prints_one_line_for_all_that_would_stop(store, api, pod, evil, t
         assert "storage location minio" in audited
         assert "missing" not in audited.split("0 missing")[0]
         assert (evil.requests, other.requests) == ([], [])
+
+
+def test_who_may_not_list_locations_has_a_plan_all_the_same(store, api, tmp_path, capsys):
+    """Protection alone needs no right to read locations; what cannot be looked at is told, and is no failure."""
+    api.faults.append(times(100, refusal(403, "Forbidden", "no"), part="backupstoragelocations"))
+    config = tmp_path / "reprieve.yaml"
+    config.write_text(yaml.safe_dump(HEAD))
+    command = ["plan", "--kubeconfig", kubeconfig(api, tmp_path), "--config", str(config), "--controllers", "retention"]
+    assert run(command) == 0
+    assert "may be asked cannot be read" in capsys.readouterr().err
 
 
 # Redirects
