@@ -38,6 +38,7 @@ AN_ELEMENT = 90  # of XML, for each "<": an element has two, or one and is empty
 AN_OBJECT = 600  # of a cluster: metadata with a name and nothing else
 A_PAIR = 140  # a label or an annotation, besides its text
 AN_OWNER = 230  # an owner reference
+AN_ITEM = 450  # what a list's entry names: a core value of four texts
 A_TEXT = 64  # a string, besides its characters
 
 
@@ -163,19 +164,40 @@ def gather(chunks: Iterable[bytes], *, limit: int, refusal: bool, what: str) -> 
     return bytes(body[:limit])
 
 
-def charge_json(data: bytes, what: str) -> None:
+class Passing:
+    """What is charged for a part that the next one takes the place of."""
+
+    def __init__(self) -> None:
+        """Nothing is charged yet."""
+        self._charged = 0
+
+    def become(self, charge_next: Callable[[], None]) -> None:
+        """Give back what was charged for the part before, and charge the next one. Raises what that raises."""
+        opened = _OPEN.get()
+        before = 0 if opened is None else opened.held - self._charged
+        if opened is not None:
+            opened.settle(before)
+        self._charged = 0
+        charge_next()
+        self._charged = 0 if opened is None else opened.held - before
+
+
+def charge_json(data: bytes | str, what: str) -> None:
     """Charge what the objects cost that JSON becomes, before it is read. Raises ``TooMuchError`` beyond ``LARGEST``."""
-    values = data.count(b",") + data.count(b"[") + data.count(b"{")
+    if isinstance(data, bytes):
+        values, escaped = data.count(b",") + data.count(b"[") + data.count(b"{"), b"\\u" in data
+    else:
+        values, escaped = data.count(",") + data.count("[") + data.count("{"), "\\u" in data
     # A character outside of ASCII, written as itself or escaped, makes every other of its string four bytes wide.
-    wide = 2 if data.isascii() and b"\\u" not in data else 9
-    _charge(len(data) * wide + values * A_VALUE, what, f"{len(data)} bytes, some {values} values")
+    wide = 2 if data.isascii() and not escaped else 9
+    _charge(len(data) * wide + values * A_VALUE, what, f"a size of {len(data)}, some {values} values")
 
 
 def charge_xml(data: bytes, what: str) -> None:
     """Charge what the elements cost that XML becomes; as ``charge_json``."""
     marks = data.count(b"<")
     wide = 3 if data.isascii() and b"&#" not in data else 9
-    _charge(len(data) * wide + marks * AN_ELEMENT, what, f"{len(data)} bytes, some {marks} elements")
+    _charge(len(data) * wide + marks * AN_ELEMENT, what, f"a size of {len(data)}, some {marks} elements")
 
 
 def _charge(cost: int, what: str, size: str) -> None:

@@ -73,11 +73,11 @@ UNPACKED = 64 * MIB
 ENTRY = 2 * MIB
 """One entry of a list: an object as it lay in etcd."""
 
-ENTRIES = 100_000
+ENTRIES = 60_000
 """Entries of one list. The largest that are known of have some 10,000 volumes."""
 
-VALUES = 150_000
-"""Values in a document, or in the entries of a list that are read at once: a Backup has some 200."""
+ITEMS = 60_000
+"""What all lists of a backup may name: that much is held while the backup is being deleted."""
 
 # Lists
 

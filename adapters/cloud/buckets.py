@@ -23,6 +23,7 @@ from typing import Any
 
 from attrs import evolve
 
+from reprieve.adapters.budget import charge
 from reprieve.adapters.cloud import buckets_backends as backends
 from reprieve.adapters.cloud.breaker import HUNG, Breaker
 from reprieve.adapters.cloud.buckets_backends import ANSWER, Backend, Timeouts, unwrapped
@@ -182,6 +183,7 @@ class CloudObjectStore:
         """Put the chunks together; a server may send more than it announced."""
         data = bytearray()
         for chunk in chunks:
+            charge(len(chunk), f"{self.place}: {key}")
             data += memoryview(chunk)
             if len(data) > limit:
                 raise InvalidError(f"{self.place}: {key} has {len(data)} bytes or more, the limit is {limit}")

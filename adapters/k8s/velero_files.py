@@ -2,17 +2,20 @@
 
 Guarantee: a document is either read whole or reported as a fault with its reason; it is never half believed: an entry
 whose id is no text is a fault, not an entry without an id. What unpacks to more than the limit, or to more values, is a
-fault as well, so that a crafted file cannot fill the memory.
+fault as well, so that a crafted file cannot fill the memory; of a list only what its entries name is held.
 Not guaranteed: that a list is complete; Velero writes it before the metadata file is final.
 """
 
 from __future__ import annotations
 
-import json
-import zlib
 from collections.abc import Callable, Mapping
 from typing import Any
 
+from attrs import astuple
+
+from reprieve.adapters.budget import AN_ITEM, Tally, size_of, width
+from reprieve.adapters.documents import DocumentError, read_entries, read_json
+from reprieve.adapters.sizes import LARGEST
 from reprieve.core.backups import (
     METADATA_FILE,
     CsiContent,
@@ -26,23 +29,16 @@ from reprieve.core.backups import (
     RepositorySnapshot,
     backup_directory,
 )
+from reprieve.core.errors import TooMuchError
 from reprieve.core.holds import hold_from_document, holder_of_document
 from reprieve.core.objects import mapping
 from reprieve.core.values import FrozenMap, cut, parse_instant
 from reprieve.core.witnesses import CSI_LIST, NATIVE_LIST, OPERATIONS, REPOSITORY_LIST, VOLUME_INFO
 
-FILE_LIMIT = 32 * 1024 * 1024
-UNPACKED_LIMIT = 64 * 1024 * 1024
-VALUES_LIMIT = 4_000_000
-GZIP = 16 + zlib.MAX_WBITS
 NAMED_LIMIT = 80
 SNAPSHOT_GROUP = "snapshot.storage.k8s.io"
 VOLUME_SNAPSHOTS = "volumesnapshots"
 SNAPSHOT_CONTENTS = "volumesnapshotcontents"
-
-
-class DocumentError(Exception):
-    """Why a document cannot be read; stays inside this module."""
 
 
 def metadata_key(backup: str) -> str:
@@ -61,17 +57,29 @@ def read_metadata(data: bytes) -> Metadata:
 def read_document(data: bytes) -> Mapping[str, Any] | MetadataCorrupt:
     """Read a metadata file whole."""
     try:
-        return _mapping_of(_json(data))
+        return _slim(_mapping_of(read_json(data)))
     except DocumentError as fault:
         return MetadataCorrupt(str(fault))
 
 
 def read_documents(key: str, data: bytes) -> tuple[Mapping[str, Any], ...] | ListCorrupt:
     """Read a gzipped list as the documents in it."""
+    tally, documents = Tally(key, kept_at_most=LARGEST), []
     try:
-        return tuple(_mapping_of(entry) for entry in _list_of(_json(_gunzip(data))))
-    except DocumentError as fault:
+        for entry in read_entries(data):
+            documents.append(_slim(_mapping_of(entry)))
+            tally.keep(size_of(documents[-1]))
+    except (DocumentError, TooMuchError) as fault:
         return ListCorrupt(key, str(fault))
+    return tuple(documents)
+
+
+def _slim(document: Mapping[str, Any]) -> Mapping[str, Any]:
+    """A document without what no record takes over and is most of it: who managed which field where it lived."""
+    metadata = mapping(document.get("metadata"))
+    if "managedFields" not in metadata:
+        return document
+    return {**document, "metadata": {key: value for key, value in metadata.items() if key != "managedFields"}}
 
 
 def read_hold(data: bytes) -> FrozenMap[str, str]:
@@ -87,8 +95,7 @@ def read_holder(data: bytes) -> str:
 def _hold_document(data: bytes) -> Any:
     """A hold file's document; None when it cannot be read, or says a thing twice: nobody knows which of them holds."""
     try:
-        _json(data)
-        return json.loads(data, object_pairs_hook=_once)
+        return read_json(data, pairs=_once)
     except DocumentError:
         return None
 
@@ -219,11 +226,20 @@ def read_list(backup: str, name: str, data: bytes) -> tuple[Item, ...] | ListCor
 def _read_entries(
     key: str, data: bytes, entry_items: Callable[[Mapping[str, Any]], list[Item]]
 ) -> tuple[Item, ...] | ListCorrupt:
+    tally, items = Tally(key, kept_at_most=LARGEST), []
     try:
-        entries = _list_of(_json(_gunzip(data)))
-        return tuple(item for number, entry in enumerate(entries) for item in _items_of(number, entry, entry_items))
-    except DocumentError as fault:
+        for number, entry in enumerate(read_entries(data)):
+            found = _items_of(number, entry, entry_items)
+            items += found
+            tally.keep(sum(map(_weight, found)))
+    except (DocumentError, TooMuchError) as fault:
         return ListCorrupt(key, str(fault))
+    return tuple(items)
+
+
+def _weight(item: Item) -> int:
+    """What an item takes in memory."""
+    return AN_ITEM + sum(width(value) for value in astuple(item, recurse=False) if isinstance(value, str))
 
 
 def _items_of(number: int, entry: Any, entry_items: Callable[[Mapping[str, Any]], list[Item]]) -> list[Item]:
@@ -232,31 +248,6 @@ def _items_of(number: int, entry: Any, entry_items: Callable[[Mapping[str, Any]]
         return entry_items(_mapping_of(entry))
     except DocumentError as fault:
         raise DocumentError(f"entry [{number}] is not what it must be: {fault}") from fault
-
-
-def _gunzip(data: bytes) -> bytes:
-    unpacker = zlib.decompressobj(wbits=GZIP)
-    try:
-        plain = unpacker.decompress(data, UNPACKED_LIMIT + 1)
-    except zlib.error as fault:
-        raise DocumentError(f"it is not gzip ({fault})") from fault
-    if len(plain) > UNPACKED_LIMIT:
-        raise DocumentError(f"it unpacks to more than {UNPACKED_LIMIT // 1024 // 1024} MiB")
-    if not unpacker.eof:
-        raise DocumentError(f"it is truncated after {len(data)} bytes")
-    if unpacker.unused_data:
-        raise DocumentError(f"{len(unpacker.unused_data)} bytes follow after its end")
-    return plain
-
-
-def _json(data: bytes) -> Any:
-    values = sum(data.count(mark) for mark in (b",", b"[", b"{"))
-    if values > VALUES_LIMIT:
-        raise DocumentError(f"it has more than {VALUES_LIMIT} values")
-    try:
-        return json.loads(data)
-    except (ValueError, RecursionError) as fault:
-        raise DocumentError(f"it is not JSON ({fault})") from fault
 
 
 def _list_of(document: Any) -> list[Any]:

@@ -23,6 +23,7 @@ from datetime import UTC, datetime
 from itertools import accumulate
 from pathlib import Path
 
+from reprieve.adapters.budget import charge
 from reprieve.adapters.local.disk import (
     LEFTOVER,
     Disk,
@@ -100,6 +101,7 @@ class _FolderStore:
         path = self._path(key)
         try:
             data = read_regular(path.resolve(), limit=limit + 1)
+            charge(len(data), self._name(key))
             size = max(len(data), path.stat().st_size)
         except NotRegularError as error:
             raise errors.InvalidError(f"{self._name(key)} is {error}") from error

@@ -14,6 +14,8 @@ from typing import assert_never
 
 from attrs import evolve, field, frozen
 
+from reprieve.adapters import sizes
+from reprieve.adapters.budget import account
 from reprieve.adapters.k8s import velero, velero_files, velero_sync
 from reprieve.adapters.k8s.dialect import VELERO, Dialect, FixedLocations, ServedLocations
 from reprieve.core.backups import (
@@ -44,8 +46,6 @@ from reprieve.core.requests import Absent, DeletionFacts, owns_directory
 from reprieve.core.values import FrozenMap
 from reprieve.core.witnesses import ListContent, ListRead, Live, assemble
 from reprieve.entrypoints.controller.secrets import Secrets
-
-HOLD_LIMIT = 64 * 1024
 
 
 @frozen
@@ -204,14 +204,15 @@ class BackupReader:
 
     def _read_directory(self, store: ObjectStore, backup: str) -> Directory:
         layout = self.dialect.layout
-        hold = read_file(store, layout.hold_key(backup), limit=HOLD_LIMIT)
-        metadata = read_file(store, layout.metadata_key(backup), limit=velero_files.FILE_LIMIT)
-        return Directory(
-            velero_files.read_metadata(metadata) if isinstance(metadata, bytes) else _unread_metadata(metadata),
-            velero_files.read_hold(hold) if isinstance(hold, bytes) else _unread_hold(hold),
-            velero_sync.hold_digest(hold) if isinstance(hold, bytes) else _unread_digest(hold),
-            velero_files.read_holder(hold) if isinstance(hold, bytes) else "",
-        )
+        with account():
+            hold = read_file(store, layout.hold_key(backup), limit=sizes.HOLD)
+            metadata = read_file(store, layout.metadata_key(backup), limit=sizes.METADATA)
+            return Directory(
+                velero_files.read_metadata(metadata) if isinstance(metadata, bytes) else _unread_metadata(metadata),
+                velero_files.read_hold(hold) if isinstance(hold, bytes) else _unread_hold(hold),
+                velero_sync.hold_digest(hold) if isinstance(hold, bytes) else _unread_digest(hold),
+                velero_files.read_holder(hold) if isinstance(hold, bytes) else "",
+            )
 
     def inventory(
         self, backup: Backup, store: ObjectStore, live: Live, *, keys: Collection[str] | None = None
@@ -223,7 +224,13 @@ class BackupReader:
         lists: dict[str, ListContent] = {}
         for name in self.dialect.lists:
             key = velero_files.list_key(backup.name, name)
-            lists[name] = _read_list(store, backup.name, name) if keys is None or key in keys else ListAbsent(key)
+            with account():
+                lists[name] = _read_list(store, backup.name, name) if keys is None or key in keys else ListAbsent(key)
+            if sum(len(each.items) for each in lists.values() if isinstance(each, ListRead)) > sizes.ITEMS:
+                why = (
+                    f"it and the lists before it name more than {sizes.ITEMS} items, the most that is read of a backup"
+                )
+                lists[name] = ListCorrupt(key, why)
         return assemble(backup, lists, live)
 
     def live(self, backups: Collection[str]) -> Mapping[str, Live]:
@@ -334,7 +341,7 @@ def _unread_hold(fault: MissingFile | OversizedFile) -> FrozenMap[str, str]:
 
 def _read_list(store: ObjectStore, backup: str, name: str) -> ListContent:
     key = velero_files.list_key(backup, name)
-    match read_file(store, key, limit=velero_files.FILE_LIMIT):
+    match read_file(store, key, limit=sizes.PACKED):
         case bytes() as data:
             items = velero_files.read_list(backup, name, data)
             return items if isinstance(items, ListCorrupt) else ListRead(key, items)

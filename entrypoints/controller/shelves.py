@@ -12,6 +12,8 @@ from typing import TypeVar
 
 from attrs import frozen
 
+from reprieve.adapters import sizes
+from reprieve.adapters.budget import account
 from reprieve.adapters.k8s import velero_files, velero_sync
 from reprieve.adapters.k8s.dialect import Dialect
 from reprieve.core.backups import DirectoryUnreadable, ListAbsent, ListCorrupt, MetadataAbsent, MetadataCorrupt
@@ -27,7 +29,7 @@ from reprieve.core.sync import (
     Volumes,
     VolumesRead,
 )
-from reprieve.entrypoints.controller.gathering import HOLD_LIMIT, MissingFile, OversizedFile, read_file
+from reprieve.entrypoints.controller.gathering import MissingFile, OversizedFile, read_file
 
 AT_ONCE = 16
 T = TypeVar("T")
@@ -62,13 +64,14 @@ class Shelves:
     def stored(self, name: str) -> StoredBackup | StoredFault:
         """What a directory says of its backup: metadata, hold and pod volume backups. Three reads at most."""
         try:
-            return self._stored(name)
+            with account():
+                return self._stored(name)
         except ReprieveError as fault:
             return StoredFault(name, DirectoryUnreadable(str(fault)))
 
     def _stored(self, name: str) -> StoredBackup | StoredFault:
         key = self.dialect.layout.metadata_key(name)
-        match read_file(self.store, key, limit=velero_files.FILE_LIMIT):
+        match read_file(self.store, key, limit=sizes.METADATA):
             case MissingFile():
                 return StoredFault(name, MetadataAbsent())
             case OversizedFile(why):
@@ -79,7 +82,7 @@ class Shelves:
 
     def _hold(self, name: str) -> bytes | None:
         """The hold file; an oversized one counts as one that says nothing, and that holds."""
-        match read_file(self.store, self.dialect.layout.hold_key(name), limit=HOLD_LIMIT):
+        match read_file(self.store, self.dialect.layout.hold_key(name), limit=sizes.HOLD):
             case MissingFile():
                 return None
             case OversizedFile():
@@ -93,12 +96,13 @@ class Shelves:
             return VolumesRead()
         key = velero_files.list_key(name, velero_sync.VOLUMES_LIST)
         try:
-            return self._volumes(key)
+            with account():
+                return self._volumes(key)
         except ReprieveError as fault:
             return DirectoryUnreadable(str(fault))
 
     def _volumes(self, key: str) -> Volumes:
-        match read_file(self.store, key, limit=velero_files.FILE_LIMIT):
+        match read_file(self.store, key, limit=sizes.PACKED):
             case MissingFile():
                 return ListAbsent(key)
             case OversizedFile(why):

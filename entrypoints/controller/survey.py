@@ -11,6 +11,8 @@ from collections.abc import Collection, Iterable, Iterator, Mapping
 
 from attrs import evolve, frozen
 
+from reprieve.adapters import sizes
+from reprieve.adapters.budget import account
 from reprieve.adapters.k8s import velero_files
 from reprieve.core.audit import (
     AuditedBackup,
@@ -127,7 +129,8 @@ class Survey:
         key = self.reader.dialect.layout.metadata_key(name)
         if key not in keys:
             return None
-        document = velero_files.read_document(store.read(key, limit=velero_files.FILE_LIMIT))
+        with account():
+            document = velero_files.read_document(store.read(key, limit=sizes.METADATA))
         if isinstance(document, MetadataCorrupt):
             raise InvalidError(f"{key} cannot be read: {document.why}")
         read = self.reader.dialect.backup(resource_from_json(document))

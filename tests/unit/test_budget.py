@@ -185,7 +185,7 @@ def test_a_wide_character_makes_its_whole_string_wide(text):
     ],
 )
 def test_a_document_that_would_cost_too_much_is_refused_before_it_is_read(charged, data):
-    with pytest.raises(TooMuchError, match=r"the page: it has \d+ bytes, some \d+ \w+, and would take \d+ MiB"):
+    with pytest.raises(TooMuchError, match=r"the page: it has a size of \d+, some \d+ \w+, and would take \d+ MiB"):
         charged(data * (sizes.LARGEST // len(data)), "the page")
 
 

@@ -360,7 +360,8 @@ def test_live_csi_objects_name_their_content_but_for_restored_ones(kind, parts, 
         pytest.param(packed({}), "not a list", id="an-object"),
         pytest.param(packed([1]), "where an object must be", id="a-number-in-the-list"),
         pytest.param(gzip.compress(b"[" * 100_000), "not JSON", id="deep-nesting"),
-        pytest.param(gzip.compress(bytes(100 * 1024 * 1024), compresslevel=9), "64 MiB", id="100-mb-of-zeros"),
+        pytest.param(gzip.compress(bytes(100 * 1024 * 1024), compresslevel=9), "not JSON", id="100-mb-of-zeros"),
+        pytest.param(gzip.compress(b" " * 100 * 1024 * 1024), "64 MiB", id="100-mb-of-spaces"),
     ],
 )
 def test_a_list_that_cannot_be_read_is_a_fault_with_its_reason(data, why):
