@@ -378,14 +378,15 @@ def admit(facts: DeletionFacts, inventory: Inventory, *, now: datetime) -> Admis
 
 
 def _admitted(facts: DeletionFacts) -> Admitted:
-    if _resumed(facts):
+    if is_resumed(facts):
         return Admitted(Reason.RESUMED, f"deletion of backup {facts.request.backup} goes on where it stopped")
     return Admitted(
         Reason.ADMITTED, f"backup {facts.request.backup} is deleted because {facts.request.meta.name} asked for it"
     )
 
 
-def _resumed(facts: DeletionFacts) -> bool:
+def is_resumed(facts: DeletionFacts) -> bool:
+    """Whether the deletion that the request asks for has begun, as the live record says: the request's word is none."""
     return bool(state_of(facts.request, facts.backup).uid)
 
 
@@ -411,7 +412,7 @@ def _shown(name: str) -> str:
 def _check_record(facts: DeletionFacts) -> Refused | None:
     match facts.backup:
         case Absent():
-            return None if _resumed(facts) and facts.request.state.location else _not_found()
+            return None if is_resumed(facts) and facts.request.state.location else _not_found()
         case Backup() as backup:
             return _check_identity(facts.request, backup) or _check_phase(facts.request, backup)
         case _:

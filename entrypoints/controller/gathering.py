@@ -31,7 +31,6 @@ from reprieve.core.backups import (
     Metadata,
     MetadataAbsent,
     MetadataCorrupt,
-    RequestPhase,
     Restore,
     SnapshotLocation,
     StorageLocation,
@@ -42,7 +41,7 @@ from reprieve.core.holds import hold_from_document
 from reprieve.core.keys import check_key
 from reprieve.core.objects import ObjectKind, ObjectRef, Resource, is_object_name, label_safe
 from reprieve.core.ports import Cluster, ObjectStore, ObjectStores
-from reprieve.core.requests import Absent, DeletionFacts, owns_directory
+from reprieve.core.requests import Absent, DeletionFacts, is_resumed, owns_directory
 from reprieve.core.values import FrozenMap
 from reprieve.core.witnesses import ListContent, ListRead, Live, assemble
 from reprieve.entrypoints.controller.secrets import Secrets
@@ -179,7 +178,7 @@ class BackupReader:
 
         Not asked once the deletion has begun: its own steps tell by then. Raises core errors, but for such a name.
         """
-        if facts.request.phase is RequestPhase.IN_PROGRESS:
+        if is_resumed(facts):
             return ()
         layout = self.dialect.layout
         own = sorted(restore.ref.name for restore in facts.restores if restore.backup == backup.name)

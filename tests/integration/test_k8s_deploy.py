@@ -348,3 +348,17 @@ def test_the_deployment_is_probed_where_it_serves():
     assert container["args"][-1] == str(container["ports"][0]["containerPort"])
     probes = {name: container[name]["httpGet"]["path"] for name in ("startupProbe", "readinessProbe", "livenessProbe")}
     assert probes == {"startupProbe": "/readyz", "readinessProbe": "/readyz", "livenessProbe": "/healthz"}
+
+
+@pytest.mark.parametrize("kind", ["volumesnapshots", "volumesnapshotcontents"])
+def test_rights_of_before_delete_nothing_and_say_which_is_missing(api, store, cluster, kind):
+    """The image was brought up to date and the rights were not: 403 is not "there are none"."""
+    api.authorize = lambda access: access.resource != kind
+    built = build_controllers(make_world(store, cluster), names=["retention", "deletion"], stop=threading.Event())
+    report = run_once(built.reconcilers, now=NOW)
+    built.close()
+
+    told = {each.subject: each for each in report.decisions}
+    assert {name: each.reason for name, each in told.items()} == dict.fromkeys(["nightly", "old"], Reason.UNREADABLE)
+    assert all(kind in each.message and "deploy/rbac.yaml" in each.message for each in told.values())
+    assert len(store.list(ObjectKind("velero.io/v1", "Backup")).items) == 2

@@ -1,5 +1,7 @@
 """Files whose keys cannot be named, below a backup's directory or its restores': found before anything is deleted."""
 
+import json
+
 import pytest
 
 from reprieve.core.backups import SnapshotLocation
@@ -67,6 +69,19 @@ def test_a_key_that_cannot_be_named_stops_the_deletion_before_the_snapshots_go(k
     assert ns.get("foo") is None
     assert snapshots_left(ns) == set()
     assert not [key for key in ns.stores.files("b") if "/foo/" in key]
+
+
+def test_a_request_that_says_it_is_at_work_is_asked_all_the_same():
+    """Whoever may create requests writes phase and state into one: what has begun is not asked again, it seemed."""
+    ns = scene("backups/foo//x")
+    state = {"uid": ns.get("foo").meta.uid, "request": "uid-ask", "stage": "snapshots", "previousPhase": "Completed"}
+    forged = {"annotations": {"reprieve.dev/state": json.dumps(state)}, "uid": "uid-ask"}
+    asked = made("DeleteBackupRequest", "ask", metadata=forged, spec={"backupName": "foo"})
+    ns.cluster.cluster.create(asked | {"status": {"phase": "InProgress"}})
+    for at in (NOW, NOW + HOUR):
+        ns.run("retention", "deletion", at=at)
+    assert snapshots_left(ns) == {"snap-foo"}
+    assert ns.get("foo").section("status")["phase"] == "Completed"
 
 
 def test_a_plan_tells_it_too():
