@@ -35,7 +35,7 @@ def objects() -> list[dict[str, object]]:
     return [
         made("BackupStorageLocation", "default", spec=storage, status={"phase": "Available"}),
         made("VolumeSnapshotLocation", "aws", spec={"provider": "aws"}),
-        made("Backup", "big", spec={"storageLocation": "default"}, status=status),
+        made("Backup", "big", spec={"storageLocation": "default", "volumeSnapshotLocations": ["aws"]}, status=status),
         made("DeleteBackupRequest", "big-1", spec={"backupName": "big"}),
     ]
 
@@ -49,7 +49,9 @@ def measure(parallelism: int) -> float:
         "backups/big/big-volumesnapshots.json.gz": gzip.compress(json.dumps(listed).encode()),
     }
     stores = MemorySnapshotStores(
-        [SnapshotInfo("aws", each) for each in ids], before=lambda _: time.sleep(LATENCY), providers=["aws"]
+        [SnapshotInfo("aws", each, {"velero.io/backup": "big"}) for each in ids],
+        before=lambda _: time.sleep(LATENCY),
+        providers=["aws"],
     )
     settings = BackupSettings(deletion=evolve(DeletionSettings(), snapshot_parallelism=parallelism))
     cluster = LocalCluster.in_memory(objects(), now=lambda: NOW)

@@ -20,6 +20,7 @@ from reprieve.core.backups import (
     request_for,
 )
 from reprieve.core.holds import Free, Held, any_hold, hold_of
+from reprieve.core.marks import MarksAsked, MarksUnasked, SnapshotsSeen, SnapshotsUnseen
 from reprieve.core.migration import migrate
 from reprieve.core.objects import ObjectKind, ObjectMeta, ObjectRef, OwnerReference, Resource, label_safe
 from reprieve.core.plain import from_plain
@@ -74,6 +75,7 @@ from reprieve.core.requests import (
     admit,
     elect,
     expired,
+    place_questions,
     plan,
     settle,
 )
@@ -112,6 +114,8 @@ __all__ = [
     "Keep",
     "Leave",
     "LiveOwner",
+    "MarksAsked",
+    "MarksUnasked",
     "MetadataAbsent",
     "MetadataPresent",
     "NativeSnapshot",
@@ -140,6 +144,8 @@ __all__ = [
     "RetryAfter",
     "ShieldedKind",
     "SnapshotLocation",
+    "SnapshotsSeen",
+    "SnapshotsUnseen",
     "Stage",
     "StageOutcomes",
     "StepResult",
@@ -168,6 +174,7 @@ __all__ = [
     "label_safe",
     "migrate",
     "owner_of",
+    "place_questions",
     "plan",
     "prune",
     "questions",

@@ -31,11 +31,9 @@ from reprieve.core.backups import (
     Unlisted,
     Unnamed,
 )
+from reprieve.core.marks import identity, tagged_backup
 from reprieve.core.ports import SnapshotInfo
 from reprieve.core.values import as_tuple, format_instant
-
-BACKUP_TAGS = ("velero.io/backup", "velero.io-backup", "ark.heptio.com/backup", "ark.heptio.com-backup")
-"""The tags that name a snapshot's backup: Velero's and Ark's, and both as Azure writes them, without a slash."""
 
 
 @frozen
@@ -165,11 +163,6 @@ def _missing_snapshots(facts: AuditFacts) -> Iterable[MissingPart]:
                     yield MissingPart(backup.name, provider, snapshot.id, snapshot.location)
 
 
-def identity(provider: str, snapshot_id: str) -> tuple[str, str]:
-    """What makes two snapshot ids one: Azure's are paths of resources, in which upper and lower case are the same."""
-    return (provider, snapshot_id.casefold() if provider == "azure" else snapshot_id)
-
-
 def _missing_files(facts: AuditFacts) -> Iterable[MissingPart]:
     for backup in _settled(facts):
         lists = [trouble.key for trouble in backup.inventory.troubles if isinstance(trouble, ListAbsent)]
@@ -202,11 +195,6 @@ def _all_snapshots(facts: AuditFacts) -> list[SnapshotInfo]:
     listed = [s for each in facts.listings if isinstance(each, SnapshotsListed) for s in each.snapshots]
     found = {identity(s.provider, s.id): s for s in sorted(listed, key=repr)}
     return [found[key] for key in sorted(found)]
-
-
-def tagged_backup(snapshot: SnapshotInfo) -> str:
-    """The backup that a snapshot's tags name; empty when they name none."""
-    return next((snapshot.tags[tag] for tag in BACKUP_TAGS if snapshot.tags.get(tag)), "")
 
 
 def _named(facts: AuditFacts) -> set[tuple[str, str]]:

@@ -213,8 +213,12 @@ class SnapshotStore(Protocol):
         """Read one snapshot. Raises ``NotFoundError`` among others."""
         ...
 
-    def list(self, tag: str) -> Iterator[SnapshotInfo]:
-        """List every snapshot of ours that carries a tag of that name, page by page, in order of id."""
+    def list(self, tag: str, value: str = "") -> Iterator[SnapshotInfo]:
+        """List every snapshot of ours that carries a tag of that name, in order of id; with ``value``, of that value.
+
+        With ``value`` the tag is all that has to be told of each, and the answer may be a minute old: a provider that
+        has no filter is listed once for all who ask in that minute. Whole, or raises.
+        """
         ...
 
 

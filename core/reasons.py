@@ -31,6 +31,8 @@ class Reason(enum.StrEnum):
     LOCATION_READ_ONLY = "LocationReadOnly"
     LOCATION_MOVED = "LocationMoved"
     SNAPSHOT_LOCATION_NOT_FOUND = "SnapshotLocationNotFound"
+    SNAPSHOT_LOCATION_NOT_NAMED = "SnapshotLocationNotNamed"
+    NOT_THE_BACKUPS = "NotTheBackups"
     NO_ADAPTER = "NoAdapter"
     LIST_CORRUPT = "ListCorrupt"
     LIST_MISSING = "ListMissing"
@@ -40,6 +42,7 @@ class Reason(enum.StrEnum):
     NOT_THE_OWNER = "NotTheOwner"
     # deletion requests: deferred, waiting, failed
     LOCATION_UNAVAILABLE = "LocationUnavailable"
+    SNAPSHOTS_UNPROVEN = "SnapshotsUnproven"
     HELD = "Held"
     RESTORE_RUNNING = "RestoreRunning"
     LOCKED = "Locked"

@@ -58,6 +58,16 @@ from reprieve.core.backups import (
 )
 from reprieve.core.durations import format_duration
 from reprieve.core.holds import HOLD_FILE, Free, Held, any_hold, hold_of
+from reprieve.core.marks import (
+    ClaimsRead,
+    ClaimsUnread,
+    Marks,
+    MarksAsked,
+    SnapshotsSeen,
+    SnapshotsUnseen,
+    identity,
+    tagged_backup,
+)
 from reprieve.core.objects import is_object_name
 from reprieve.core.outcomes import (
     AlreadyGone,
@@ -118,13 +128,14 @@ class DeletionFacts:
     those that have ended among them. ``layout`` is where the dialect's files lie; ``without_provider`` is its own
     message for native snapshots that no provider is configured for, where it has one. ``unnameable`` says of files of
     the backup or its restores which of them cannot be named, and so could not be deleted; it is asked before the first
-    effect only.
+    effect only. ``marks`` is what the clouds say of whose the snapshots are: see ``place_questions``.
     """
 
     request: DeletionRequest
     backup: Backup | Absent
     location: StorageLocation | Absent
     directory: Directory | DirectoryUnreadable
+    marks: Marks
     snapshot_locations: tuple[SnapshotLocation, ...] = field(default=(), converter=as_tuple)
     restores: tuple[Restore, ...] = field(default=(), converter=as_tuple)
     handlers: frozenset[str] = field(default=frozenset(), converter=as_set)
@@ -359,8 +370,13 @@ def admit(facts: DeletionFacts, inventory: Inventory, *, now: datetime) -> Admis
 
     Refusals come before deferrals, so that whoever asked learns at once what waiting will not mend; only a location
     that cannot be read comes earlier, as nothing more can be known. Messages are Velero's where it has one for the case
-    (source: Velero's deletion controller, steps 3 to 9).
+    (source: Velero's deletion controller, steps 3 to 9). Whose the snapshots are comes last, as it costs calls.
     """
+    return _stop(facts, inventory, now) or _check_marks(facts, inventory, now) or _admitted(facts)
+
+
+def _stop(facts: DeletionFacts, inventory: Inventory, now: datetime) -> Refused | Deferred | None:
+    """The first that stands in the way, of all that needs no cloud to be asked."""
     checks: tuple[Callable[[], Refused | Deferred | None], ...] = (
         lambda: _check_name(facts.request),
         lambda: _check_record(facts),
@@ -374,7 +390,7 @@ def admit(facts: DeletionFacts, inventory: Inventory, *, now: datetime) -> Admis
         lambda: _check_restores(facts, now),
     )
     stops = (check() for check in checks)
-    return next((stop for stop in stops if stop is not None), _admitted(facts))
+    return next((stop for stop in stops if stop is not None), None)
 
 
 def _admitted(facts: DeletionFacts) -> Admitted:
@@ -578,6 +594,20 @@ def _check_snapshot_locations(facts: DeletionFacts, inventory: Inventory) -> Ref
     if missing:
         names = joined(missing) or "(none named)"
         return Refused(Reason.SNAPSHOT_LOCATION_NOT_FOUND, f"volume snapshot location {names} not found")
+    return _check_named(facts.backup, inventory) if facts.layout.located else None
+
+
+def _check_named(backup: Backup | Absent, inventory: Inventory) -> Refused | None:
+    """A record with snapshots names where they were taken: Velero writes there each location that it used."""
+    named = backup.snapshot_locations if isinstance(backup, Backup) else ()
+    others = sorted({s.location for s in _native(inventory)} - set(named))
+    if others:
+        return Refused(
+            Reason.SNAPSHOT_LOCATION_NOT_NAMED,
+            f"the backup's list names snapshots in volume snapshot location {joined(others)}, but its record names "
+            f"{joined(sorted(named)) or 'none'} in spec.volumeSnapshotLocations: if they are the backup's, add the "
+            "location there, and ask again",
+        )
     return None
 
 
@@ -716,6 +746,115 @@ def _own_restores(facts: DeletionFacts) -> list[Restore]:
     return [restore for restore in facts.restores if restore.backup == facts.request.backup]
 
 
+# Whose the snapshots are
+
+
+@frozen
+class PlaceQuestion:
+    """What to ask the place of a snapshot location, once: which snapshots carry the backup's tag.
+
+    Then, of these ids, each that is not among them, by itself. ``ids`` are in order.
+    """
+
+    location: SnapshotLocation
+    ids: tuple[str, ...] = field(converter=as_tuple)
+
+
+def place_questions(facts: DeletionFacts, inventory: Inventory, *, now: datetime) -> tuple[PlaceQuestion, ...]:
+    """What is to be asked of the clouds, and to be put into ``facts.marks``, before ``admit`` can say yes.
+
+    Nothing where the answer does not hang on it: a held backup costs no call.
+    """
+    if _stop(facts, inventory, now) is not None:
+        return ()
+    locations = {location.name: location for location in facts.snapshot_locations}
+    return tuple(PlaceQuestion(locations[name], ids) for name, ids in _to_prove(facts, inventory).items())
+
+
+def claims_wanted(marks: MarksAsked) -> bool:
+    """Whether it matters which snapshots other records name: one is there, without any backup's tag, and needs none."""
+    seen = [place for place in marks.places if isinstance(place, SnapshotsSeen)]
+    return any(s.provider in marks.untagged and not tagged_backup(s) for place in seen for s in place.others)
+
+
+def _to_prove(facts: DeletionFacts, inventory: Inventory) -> dict[str, list[str]]:
+    """The ids of the snapshots that would be deleted, by snapshot location.
+
+    Not those that cannot be in their location's region: they are told as what they are, and asked for nowhere.
+    """
+    if isinstance(facts.backup, Absent) or not owns_directory(facts):
+        return {}
+    locations = {location.name: location for location in facts.snapshot_locations}
+    found: defaultdict[str, set[str]] = defaultdict(set)
+    for snapshot in _native(inventory):
+        location = locations.get(snapshot.location)
+        if location is not None and isinstance(misplaced(snapshot, location), InPlace):
+            found[snapshot.location].add(snapshot.id)
+    return {name: sorted(ids) for name, ids in sorted(found.items())}
+
+
+def _check_marks(facts: DeletionFacts, inventory: Inventory, now: datetime) -> Refused | Deferred | None:
+    """What a list names is deleted where the place has it under this backup's tag; see ``marks``."""
+    wanted = _to_prove(facts, inventory)
+    if not wanted or not isinstance(facts.backup, Backup):
+        return None
+    marks = facts.marks if isinstance(facts.marks, MarksAsked) else MarksAsked()
+    providers = {location.name: location.provider for location in facts.snapshot_locations}
+    places = {place.location: place for place in marks.places}
+    foreign: list[str] = []
+    unproven: list[str] = []
+    for name, ids in wanted.items():
+        match places.get(name, SnapshotsUnseen(name, "nobody asked")):
+            case SnapshotsUnseen(why=why):
+                unproven.append(f"volume snapshot location {name} cannot be asked whose its snapshots are: {why}")
+            case SnapshotsSeen() as place:
+                wrong, open_ = _doubts(facts.backup.name, providers[name], ids, place, marks)
+                foreign += wrong
+                unproven += open_
+            case unmatched:
+                assert_never(unmatched)
+    if foreign:
+        return Refused(
+            Reason.NOT_THE_BACKUPS,
+            f"the backup's list names snapshots that are not its own: {joined(foreign, by='; ')}; nothing was deleted. "
+            "If they are its own, give them its tag and ask again; old ones may go without one where the configuration "
+            "has cloud.PROVIDER.requireTags: false",
+        )
+    if unproven:
+        return Deferred(Reason.SNAPSHOTS_UNPROVEN, later(now, LOOK_AGAIN), joined(sorted(set(unproven)), by="; "))
+    return None
+
+
+def _doubts(
+    backup: str, provider: str, ids: Iterable[str], place: SnapshotsSeen, marks: MarksAsked
+) -> tuple[list[str], list[str]]:
+    """Of the ids that a place was asked for: why some are not the backup's, and why of some it cannot be told."""
+    settled = {identity(provider, each) for each in (*place.tagged, *place.absent)}
+    there = {identity(provider, each.id): each for each in place.others}
+    claims = marks.claims.claims if isinstance(marks.claims, ClaimsRead) else ()
+    claimed = {identity(claim.provider, claim.id): claim for claim in sorted(claims, reverse=True)}
+    foreign: list[str] = []
+    unproven: list[str] = []
+    for each in ids:
+        key, shown = identity(provider, each), f"{cut(each, limit=NAME_LIMIT)} in {place.location}"
+        if key in settled:
+            continue
+        if each in place.nameless:
+            foreign.append(f"{shown} cannot be one ({place.nameless[each]})")
+        elif key not in there:
+            unproven.append(f"nobody asked whose snapshot {shown} is")
+        elif owner := tagged_backup(there[key]):
+            foreign += [] if owner == backup else [f"{shown} is tagged for backup {cut(owner, limit=NAME_LIMIT)}"]
+        elif provider not in marks.untagged:
+            foreign.append(f"{shown} carries no backup's tag")
+        elif key in claimed:
+            held = f", which is {claimed[key].held}" if claimed[key].held else ""
+            foreign.append(f"{shown} is named by backup {claimed[key].backup} too{held}")
+        elif isinstance(marks.claims, ClaimsUnread):
+            unproven.append(f"it cannot be told whether another record names snapshot {shown}: {marks.claims.why}")
+    return foreign, unproven
+
+
 # The plan
 
 
@@ -751,17 +890,27 @@ def _data_stages(facts: DeletionFacts, inventory: Inventory) -> list[Stage]:
 def _snapshot_stage(facts: DeletionFacts, inventory: Inventory) -> Stage:
     locations = {location.name: location for location in facts.snapshot_locations}
     steps: set[DeleteSnapshot] = set()
-    faults: dict[DeleteSnapshot, Invalid] = {}
+    known: dict[DeleteSnapshot, Invalid | AlreadyGone] = {}
+    absent = _absent(facts)
     for snapshot in sorted(_native(inventory), key=lambda s: (s.location, s.id, s.zone)):
         location = locations[snapshot.location]
         step = DeleteSnapshot(location.provider, snapshot.id, location.name)
         steps.add(step)
-        if isinstance(fault := misplaced(snapshot, location), Invalid):
-            faults.setdefault(step, fault)
+        if (location.name, snapshot.id) in absent:
+            known.setdefault(step, AlreadyGone())
+        if isinstance(fault := misplaced(snapshot, location), Invalid) and not isinstance(known.get(step), Invalid):
+            known[step] = fault
     order = sorted(steps, key=lambda s: (s.location, s.id))
     return Stage(
-        "snapshots", [s for s in order if s not in faults], [StepResult(s, faults[s]) for s in order if s in faults]
+        "snapshots", [s for s in order if s not in known], [StepResult(s, known[s]) for s in order if s in known]
     )
+
+
+def _absent(facts: DeletionFacts) -> frozenset[tuple[str, str]]:
+    """The snapshots of which their place said that they are not there, by location and id: nobody asks again."""
+    places = facts.marks.places if isinstance(facts.marks, MarksAsked) else ()
+    seen = [place for place in places if isinstance(place, SnapshotsSeen)]
+    return frozenset((place.location, each) for place in seen for each in place.absent)
 
 
 @frozen
@@ -868,7 +1017,15 @@ def _at_work_again(state: RequestState, now: datetime) -> RequestState:
 
 
 _PAUSES = frozenset(
-    reason.value for reason in (Reason.LOCKED, Reason.HELD, Reason.RESTORE_RUNNING, Reason.LOCATION_UNAVAILABLE)
+    reason.value
+    for reason in (
+        Reason.LOCKED,
+        Reason.HELD,
+        Reason.RESTORE_RUNNING,
+        Reason.LOCATION_UNAVAILABLE,
+        Reason.SNAPSHOTS_UNPROVEN,
+        Reason.UNREADABLE,
+    )
 )
 
 
@@ -950,8 +1107,9 @@ def _mark_destroyed(state: RequestState, outcomes: StageOutcomes) -> RequestStat
     What was gone already counts as well: after a crash nobody can tell it from what the crashed run deleted. When the
     bucket stage is known to have changed nothing, its mark is taken back.
     """
-    later = outcomes.plan.stages[0].name != outcomes.stage.name
-    if state.previous_phase is None or later or any(_may_be_gone(result) for result in outcomes.results):
+    late = outcomes.plan.stages[0].name != outcomes.stage.name
+    known = (*outcomes.stage.decided, *outcomes.results)
+    if state.previous_phase is None or late or any(_may_be_gone(result) for result in known):
         return evolve(state, previous_phase=None)
     return evolve(state, stage=None) if outcomes.stage.name == BUCKET_STAGE else state
 
@@ -1037,10 +1195,14 @@ def expired(request: DeletionRequest, *, now: datetime, max_age: timedelta = DEF
 
     The boundary counts, and whether the backup still exists does not (source: Velero's deletion controller, step 2).
     """
-    since = expires_from(request)
+    since = ended_at(request, now=now)
     return request.phase is RequestPhase.PROCESSED and since is not None and now - since >= max_age
 
 
-def expires_from(request: DeletionRequest) -> datetime | None:
-    """The instant from which a processed request's age counts; None when it has neither."""
-    return request.state.finished_at or request.meta.created
+def ended_at(request: DeletionRequest, *, now: datetime) -> datetime | None:
+    """When a processed request ended: as it says itself, unless that is more than a day ahead, else by its creation.
+
+    None when it has neither. No clock of ours is that much ahead, and such a request would never be old enough to go.
+    """
+    finished = request.state.finished_at
+    return finished if finished is not None and finished <= later(now, DEFAULT_MAX_AGE) else request.meta.created

@@ -41,7 +41,7 @@ from reprieve.core.durations import format_duration
 from reprieve.core.holds import Held, hold_of
 from reprieve.core.objects import ObjectMeta, ObjectRef, mapping
 from reprieve.core.reasons import Reason
-from reprieve.core.requests import Admission, Admitted, Deferred, Refused, bind
+from reprieve.core.requests import Admission, Admitted, Deferred, Refused, bind, ended_at
 from reprieve.core.steps import ChangeMetadata, CreateRequest, Step
 from reprieve.core.values import as_tuple, format_instant, joined, later, parse_instant
 
@@ -278,7 +278,8 @@ def _check_last_good(backup: Backup, index: _RetentionIndex) -> Keep | None:
         return None
     kept = index.rules.keep_last
     newest = "the newest Completed backup" if kept == 1 else f"one of the {kept} newest Completed backups"
-    return Keep(Reason.LAST_GOOD, f"it is {newest} of schedule {backup.schedule} (keepLast {kept})")
+    here = "" if index.last_good[backup.ref] else ", of those that did not come from the bucket"
+    return Keep(Reason.LAST_GOOD, f"it is {newest} of schedule {backup.schedule}{here} (keepLast {kept})")
 
 
 def _check_grace(backup: Backup, rules: RetentionRules, now: datetime) -> Keep | None:
@@ -351,7 +352,7 @@ class _RetentionIndex:
         """What the annotation says, and the failed requests that it does not count yet."""
         requests = self.requests.get((backup.meta.namespace, backup.name), ())
         mine = [request for request in requests if request.bound_uid == backup.meta.uid]
-        return count_failures(read_failures(backup.meta.annotations, now=self.now), mine)
+        return count_failures(read_failures(backup.meta.annotations, now=self.now), mine, now=self.now)
 
     def gc_failure(self, backup: Backup) -> str:
         """What stands in the way of the backup's location; empty when nothing does."""
@@ -377,35 +378,43 @@ def _locations(
             assert_never(facts)
 
 
-def _last_good(backups: Iterable[Backup], index: _RetentionIndex) -> frozenset[ObjectRef]:
+def _last_good(backups: Iterable[Backup], index: _RetentionIndex) -> Mapping[ObjectRef, bool]:
     """The newest ``keep_last`` Completed backups of each schedule that will still be there tomorrow.
 
     One that is being deleted, or whose deletion is asked for, is no backup to fall back on, so it counts for nothing.
+    Those that were made here are counted once more by themselves: whoever may write to a bucket can make up newer ones,
+    and so have the last good one expire. The value tells whether a record is among the newest of all.
     """
     good: dict[tuple[str, str], list[Backup]] = defaultdict(list)
     for backup in backups:
         doomed = backup.meta.terminating or index.pending(backup)
         if backup.phase == "Completed" and backup.schedule and not doomed:
             good[backup.meta.namespace, backup.schedule].append(backup)
-    kept = (sorted(each, key=_age_key)[: index.rules.keep_last] for each in good.values())
-    return frozenset(backup.ref for each in kept for backup in each)
+    last: dict[ObjectRef, bool] = {}
+    for each in good.values():
+        newest = sorted(each, key=lambda backup: _age_key(backup, index.now))
+        made_here = [backup for backup in newest if SYNCED_AT not in backup.meta.annotations]
+        last |= {backup.ref: False for backup in made_here[: index.rules.keep_last]}
+        last |= {backup.ref: True for backup in newest[: index.rules.keep_last]}
+    return last
 
 
-def _age_key(backup: Backup) -> tuple[float, ObjectRef]:
-    """Newest completion first; one that does not say when it completed comes last."""
-    return (-backup.completed.timestamp() if backup.completed else float("inf"), backup.ref)
+def _age_key(backup: Backup, now: datetime) -> tuple[float, ObjectRef]:
+    """Newest completion first; one that does not say when it completed, or says what is still to come, comes last."""
+    told = backup.completed is not None and backup.completed <= now
+    return (-backup.completed.timestamp() if backup.completed and told else float("inf"), backup.ref)
 
 
 # Failures, and the pause after them
 
 
-def count_failures(failures: Failures, requests: Iterable[DeletionRequest]) -> Failures:
+def count_failures(failures: Failures, requests: Iterable[DeletionRequest], *, now: datetime) -> Failures:
     """Add the requests that ended with errors after the last one that was counted: the annotation's next value.
 
     A request is dated by when it finished, or by its creation where another ended it. Every request that is bound to
     the backup counts, whoever filed it: what failed for one fails for the next.
     """
-    ended = [r.state.finished_at or r.meta.created for r in requests if r.phase is RequestPhase.PROCESSED and r.errors]
+    ended = [ended_at(r, now=now) for r in requests if r.phase is RequestPhase.PROCESSED and r.errors]
     fresh = sorted({time for time in ended if time is not None and (failures.last is None or time > failures.last)})
     return Failures(failures.count + len(fresh), fresh[-1]) if fresh else failures
 

@@ -115,12 +115,14 @@ class Configuration:
     """The whole file. ``providers`` None means every provider that is there (the local folder's default).
 
     ``endpoints``: where locations may point beyond the providers' own hosts, and who gets the controller's identity.
+    ``untagged``: the providers whose snapshots need no tag of their backup (``requireTags: false``).
     """
 
     backups: BackupSettings | BackupsOff = field(factory=BackupSettings)
     protection: tuple[ProtectionEntry, ...] = ()
     providers: tuple[str, ...] | None = None
     endpoints: EndpointPolicy = field(factory=EndpointPolicy)
+    untagged: frozenset[str] = frozenset()
 
 
 def _object(properties: Mapping[str, Any], *, required: tuple[str, ...] = ()) -> dict[str, Any]:
@@ -184,7 +186,7 @@ _CLOUD = _object(
         "providers": {"type": "array", "items": {"enum": list(PROVIDERS)}},
         "endpoints": _ENDPOINTS,
         "podIdentity": _ENDPOINTS,
-        **{provider: _object({}) for provider in PROVIDERS},
+        **{provider: _object({"requireTags": {"type": "boolean"}}) for provider in PROVIDERS},
     }
 )
 SCHEMA = _object(
@@ -237,6 +239,7 @@ def read_configuration(document: Any, *, source: str = "configuration") -> Confi
         protection=tuple(_entry(entry) for entry in document.get("protection", [])),
         providers=_providers(document.get("cloud", {})),
         endpoints=_endpoints(document.get("cloud", {})),
+        untagged=_untagged(document.get("cloud", {})),
     )
 
 
@@ -399,6 +402,10 @@ def _entry(entry: Mapping[str, Any]) -> ProtectionEntry:
 def _endpoints(section: Mapping[str, Any]) -> EndpointPolicy:
     lists = {key: [read_pattern(each) for each in section.get(key, [])] for key in ("endpoints", "podIdentity")}
     return EndpointPolicy(lists["endpoints"], lists["podIdentity"], section)
+
+
+def _untagged(section: Mapping[str, Any]) -> frozenset[str]:
+    return frozenset(each for each in PROVIDERS if section.get(each, {}).get("requireTags", True) is False)
 
 
 def _providers(section: Mapping[str, Any]) -> tuple[str, ...] | None:

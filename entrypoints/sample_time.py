@@ -73,7 +73,7 @@ def _record(age: Age, made: datetime, now: datetime) -> dict[str, Any]:
         "apiVersion": "velero.io/v1",
         "kind": "Backup",
         "metadata": {**metadata, "creationTimestamp": format_instant(made), "labels": labels},
-        "spec": {"storageLocation": EU},
+        "spec": {"storageLocation": EU, "volumeSnapshotLocations": ["aws-eu"] if age.snapshot else []},
         "status": status,
     }
 

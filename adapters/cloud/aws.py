@@ -62,7 +62,7 @@ from reprieve.core.ports import SnapshotInfo
 if TYPE_CHECKING:
     import boto3
     from mypy_boto3_ec2.client import EC2Client
-    from mypy_boto3_ec2.type_defs import SnapshotTypeDef
+    from mypy_boto3_ec2.type_defs import FilterTypeDef, SnapshotTypeDef
 
 PROVIDER = "aws"
 PAGE = 500  # with 50 tags on each snapshot still less than is read of an answer
@@ -248,23 +248,26 @@ class AwsSnapshotStore:
             raise NotFoundError(f"{what}: EC2 lists none of that id")
         return read_snapshot(found[0])
 
-    def list(self, tag: str) -> Iterator[SnapshotInfo]:
-        """List the account's own snapshots with a tag of that name, in order of id.
+    def list(self, tag: str, value: str = "") -> Iterator[SnapshotInfo]:
+        """List the account's own snapshots with a tag of that name (and of that value), in order of id.
 
         All pages are read before the first is given.
         """
-        what = f"listing snapshots with tag {tag}"
+        what = f"listing snapshots with tag {tag}{value and f'={value}'}"
+        by_tag: FilterTypeDef = {"Name": "tag-key", "Values": [escape(tag)]}
+        if value:
+            by_tag = {"Name": f"tag:{tag}", "Values": [escape(value)]}
         with translated(self._read, ERRORS, what=what):
             pages = self._call(what).get_paginator("describe_snapshots")
             found = pages.paginate(
                 OwnerIds=["self"],
-                Filters=[{"Name": "tag-key", "Values": [escape(tag)]}],
+                Filters=[by_tag],
                 PaginationConfig={"PageSize": PAGE},
             )
             # Stand-ins match more than they should; EC2's filter has wildcards that we do not mean.
             read = ((map(read_snapshot, page["Snapshots"]), page.get("NextToken") or "") for page in found)
             snapshots = tagged(read, tag, what=what)
-        yield from snapshots
+        yield from (snapshot for snapshot in snapshots if value in {"", snapshot.tags[tag]})
 
     def _call(self, what: str) -> EC2Client:
         """The client, made once: sessions are not safe for threads, clients are."""
@@ -366,7 +369,7 @@ def read_fault(error: Exception) -> Fault:
 
 
 def escape(tag: str) -> str:
-    """Take the wildcards of EC2's filters out of a tag's name."""
+    """Take the wildcards of EC2's filters out of a tag's name or value."""
     return re.sub(r"([\\*?])", r"\\\1", tag)
 
 

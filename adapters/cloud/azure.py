@@ -27,7 +27,7 @@ from attrs import field, frozen
 
 from reprieve.adapters.cloud.answers import bound_requests, pin
 from reprieve.adapters.cloud.known import remember
-from reprieve.adapters.cloud.listing import tagged
+from reprieve.adapters.cloud.listing import Shared, tagged
 from reprieve.adapters.cloud.secret_azure import read_secret, read_values
 from reprieve.adapters.cloud.secret_text import check_config
 from reprieve.adapters.cloud.tables import (
@@ -224,6 +224,7 @@ class AzureSnapshotStore:
         self._lock = threading.Lock()
         self._clients: dict[str, ComputeManagementClient] = {}
         self._pending: dict[str, Operation] = {}
+        self._shared = Shared(clock)
 
     def delete(self, snapshot_id: str) -> Outcome:
         """Begin to delete one snapshot, or follow the operation that was begun before. Never waits for an operation."""
@@ -320,12 +321,19 @@ class AzureSnapshotStore:
         with translated(read_fault, ERRORS, what=what):
             return _look(client, path)
 
-    def list(self, tag: str) -> Iterator[SnapshotInfo]:
+    def list(self, tag: str, value: str = "") -> Iterator[SnapshotInfo]:
         """List the snapshots with a tag, in order of id: the resource group's, without one the subscription's.
 
         Azure's tag names have no slashes and no case; the tag is given under the name that was asked for. All pages are
-        read before the first snapshot is given.
+        read before the first snapshot is given. With ``value``, one listing serves all who ask within a minute.
         """
+        if not value:
+            yield from self._listed(tag)
+            return
+        ids = self._shared.ids(tag, value, partial(self._listed, tag))
+        yield from (SnapshotInfo(PROVIDER, snapshot, {tag: value}) for snapshot in ids)
+
+    def _listed(self, tag: str) -> Sequence[SnapshotInfo]:
         what = f"listing snapshots with tag {tag}"
         if not self._account.subscription:
             raise InvalidError(f"{what}: {self._account.location} names no subscriptionId, neither does its credential")
@@ -335,8 +343,7 @@ class AzureSnapshotStore:
             found = client.snapshots.list_by_resource_group(group) if group else client.snapshots.list()
             pages: Any = found.by_page()
             read = ((map(partial(read_snapshot, tag=tag), page), pages.continuation_token or "") for page in pages)
-            snapshots = tagged(read, tag, what=what)
-        yield from snapshots
+            return tagged(read, tag, what=what)
 
     def _path(self, snapshot_id: str) -> SnapshotPath:
         """Parse an id. One of another subscription than the location's is refused.

@@ -17,15 +17,16 @@ import json
 import re
 import threading
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from datetime import timedelta
+from functools import partial
 from typing import TYPE_CHECKING, Any, assert_never
 
 from attrs import frozen
 
 from reprieve.adapters.cloud.answers import bound_requests, pin
 from reprieve.adapters.cloud.known import remember
-from reprieve.adapters.cloud.listing import tagged
+from reprieve.adapters.cloud.listing import Shared, tagged
 from reprieve.adapters.cloud.secret_gcp import (
     STS_URL,
     TOKEN_URI,
@@ -249,6 +250,7 @@ class GcpSnapshotStore:
         self._lock = threading.Lock()
         self._made: Clients | None = None
         self._pending: dict[str, Operation] = {}
+        self._shared = Shared(clock)
 
     def delete(self, snapshot_id: str) -> Outcome:
         """Begin to delete one snapshot, or follow the operation that was begun before. Never waits for an operation."""
@@ -328,20 +330,26 @@ class GcpSnapshotStore:
                 raise UnknownError(f"{what}: Compute Engine answered 200, but with {told}")
             return read_snapshot(found)
 
-    def list(self, tag: str) -> Iterator[SnapshotInfo]:
+    def list(self, tag: str, value: str = "") -> Iterator[SnapshotInfo]:
         """List the project's snapshots with a tag (or label) of that name, in order of id.
 
         All pages are read before the first one is given; a page that says that it is not complete is
-        ``UnavailableError``.
+        ``UnavailableError``. With ``value``, one listing serves all who ask within a minute.
         """
+        if not value:
+            yield from self._listed(tag)
+            return
+        ids = self._shared.ids(tag, value, partial(self._listed, tag))
+        yield from (SnapshotInfo(PROVIDER, snapshot, {tag: value}) for snapshot in ids)
+
+    def _listed(self, tag: str) -> Sequence[SnapshotInfo]:
         what = f"listing snapshots with tag {tag}"
         clients = self._clients(what)
         with translated(read_fault, ERRORS, what=what):
             request = {"project": clients.project, "max_results": PAGE}
             pages = clients.snapshots.list(request=request, retry=None, timeout=self._timeout).pages
             read = ((map(read_snapshot, _complete(page, what).items), page.next_page_token) for page in pages)
-            snapshots = tagged(read, tag, what=what)
-        yield from snapshots
+            return tagged(read, tag, what=what)
 
     def _clients(self, what: str) -> Clients:
         with self._lock, translated(read_fault, ERRORS, what=what):

@@ -49,10 +49,10 @@ class LimitedSnapshotStore:
         with self._limiter.breaker.guard(f"reading snapshot {snapshot_id}"), account():
             return self.store.get(snapshot_id)
 
-    def list(self, tag: str) -> Iterator[SnapshotInfo]:
+    def list(self, tag: str, value: str = "") -> Iterator[SnapshotInfo]:
         """List snapshots by tag. Raises as ``get`` does."""
         with self._limiter.breaker.guard(f"listing snapshots with tag {tag}"):
-            yield from self.store.list(tag)
+            yield from self.store.list(tag, value)
 
 
 class GuardedObjectStore:

@@ -5,12 +5,18 @@ Guarantee: a listing is whole or raises: one that repeats a page, or goes on bey
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+import threading
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Mapping
+from datetime import timedelta
 
 from reprieve.adapters.budget import A_PAIR, AN_OBJECT, Tally, account, width
 from reprieve.adapters.sizes import SNAPSHOTS_SEEN, TOKEN
 from reprieve.core.errors import UnknownError
 from reprieve.core.ports import SnapshotInfo
+
+SHARED = timedelta(seconds=60)
+"""How long one listing of a place serves all who ask what carries a tag of some value."""
 
 Page = tuple[Iterable[SnapshotInfo], str]
 """The snapshots of a page, and the token of the page after it: empty on the last one."""
@@ -43,3 +49,30 @@ def tagged(pages: Iterable[Page], tag: str, *, what: str) -> list[SnapshotInfo]:
 
 def _weight(snapshot: SnapshotInfo) -> int:
     return AN_OBJECT + sum(A_PAIR + width(key) + width(value) for key, value in snapshot.tags.items())
+
+
+class Shared:
+    """One listing of a place for all who ask within ``SHARED``, reduced to the ids by the tag's value.
+
+    For providers whose listing has no filter by tag: a hundred deletions would list a whole project a hundred times.
+    Safe for threads: one lists, the others wait for it. What failed is not kept. ``clock``: seconds that only grow.
+    """
+
+    def __init__(self, clock: Callable[[], float]) -> None:
+        """Know of no listing."""
+        self._clock = clock
+        self._lock = threading.Lock()
+        self._tag = ""
+        self._at = 0.0
+        self._ids: Mapping[str, list[str]] = {}
+
+    def ids(self, tag: str, value: str, listing: Callable[[], Iterable[SnapshotInfo]]) -> list[str]:
+        """The ids whose tag has that value; ``listing`` gives all with a tag of that name. Raises what it raises."""
+        with self._lock:
+            if tag != self._tag or self._clock() - self._at >= SHARED.total_seconds():
+                found: defaultdict[str, list[str]] = defaultdict(list)
+                began = self._clock()
+                for snapshot in listing():
+                    found[snapshot.tags[tag]].append(snapshot.id)
+                self._tag, self._at, self._ids = tag, began, dict(found)
+            return list(self._ids.get(value, ()))

@@ -243,13 +243,14 @@ class _FolderSnapshots:
                 return entry.info
         raise errors.NotFoundError(f"{self._provider}: the snapshot {snapshot_id} is not there")
 
-    def list(self, tag: str) -> Iterator[SnapshotInfo]:
+    def list(self, tag: str, value: str = "") -> Iterator[SnapshotInfo]:
         """List the snapshots that carry a tag; see the port."""
-        return _tagged((e.info for e in self._stores.entries() if e.info.provider == self._provider), tag)
+        return _tagged((e.info for e in self._stores.entries() if e.info.provider == self._provider), tag, value)
 
 
-def _tagged(snapshots: Iterable[SnapshotInfo], tag: str) -> Iterator[SnapshotInfo]:
-    yield from sorted((info for info in snapshots if tag in info.tags), key=lambda info: info.id)
+def _tagged(snapshots: Iterable[SnapshotInfo], tag: str, value: str) -> Iterator[SnapshotInfo]:
+    found = (info for info in snapshots if tag in info.tags and value in {"", info.tags[tag]})
+    yield from sorted(found, key=lambda info: info.id)
 
 
 def _no_provider(location: SnapshotLocation, configured: frozenset[str]) -> errors.ContainerMissingError:
@@ -324,6 +325,6 @@ class _MemorySnapshots:
                 return info
         raise errors.NotFoundError(f"{self._provider}: the snapshot {snapshot_id} is not there")
 
-    def list(self, tag: str) -> Iterator[SnapshotInfo]:
+    def list(self, tag: str, value: str = "") -> Iterator[SnapshotInfo]:
         """List the snapshots that carry a tag; see the port."""
-        return _tagged((info for info in list(self._stores.snapshots) if info.provider == self._provider), tag)
+        return _tagged((info for info in list(self._stores.snapshots) if info.provider == self._provider), tag, value)

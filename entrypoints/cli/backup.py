@@ -28,7 +28,7 @@ from reprieve.core.errors import AlreadyExistsError, ContainerMissingError, Inva
 from reprieve.core.holds import Held, any_hold
 from reprieve.core.objects import ObjectRef, is_object_name, resource_from_json
 from reprieve.core.reasons import Verdict
-from reprieve.core.requests import Absent, Admitted, Deferred, Refused, admit, bind, plan
+from reprieve.core.requests import Absent, Admitted, Deferred, Refused, bind, plan
 from reprieve.core.steps import DeleteRestore, DeleteSnapshot, Step
 from reprieve.core.values import format_instant, joined
 from reprieve.entrypoints.cli import render, screen
@@ -37,7 +37,7 @@ from reprieve.entrypoints.cli.logs import configure_logging
 from reprieve.entrypoints.cli.options import Target, confirm_option, output_option, target_options
 from reprieve.entrypoints.cli.root import ERROR, NOT_DONE
 from reprieve.entrypoints.cli.waiting import carry_out, wait_for_end
-from reprieve.entrypoints.controller.build import backup_reader
+from reprieve.entrypoints.controller.build import backup_reader, mark_reader
 from reprieve.entrypoints.controller.gathering import BackupReader
 from reprieve.entrypoints.leases import LEASE_NAME, controller_lease, lease_namespace
 from reprieve.entrypoints.world import World
@@ -134,9 +134,10 @@ def describe_command(*, target: Target, output: str, name: str) -> int:
     """Describe a backup: what it points at, and every attempt to delete it, bound to its name and UID."""
     configure_logging("warning")
     with target.open(read_only=True) as world:
-        reader = backup_reader(world)
+        marks = mark_reader(world)
+        reader = marks.reader
         backup = _one(reader, name)
-        described = _describe(reader, backup) | further(reader, world.backups.retention, backup, now=target.now)
+        described = _describe(reader, backup) | further(marks, world.backups.retention, backup, now=target.now)
     if output != "table":
         screen.emit(described, output)
     else:
@@ -322,7 +323,8 @@ class _Deletion:
 
     def __init__(self, world: World, target: Target, *, even_in_progress: bool) -> None:
         self.world, self.target, self.even_in_progress = world, target, even_in_progress
-        self.reader = backup_reader(world)
+        self.marks = mark_reader(world)
+        self.reader = self.marks.reader
         self.dialect = self.reader.dialect
         self.failed = False
 
@@ -353,8 +355,8 @@ class _Deletion:
             request = waiting[0]
             message = f"already asked for by {request.meta.name}, which has not ended"
             return Asked(backup, Verdict.DELETE, "AlreadyAsked", message, request.ref)
-        gathered = self.reader.gather(self._draft(backup), [])
-        match admit(gathered.facts, gathered.inventory, now=self.target.now):
+        gathered, admission = self.marks.judge(self.reader.gather(self._draft(backup), []), now=self.target.now)
+        match admission:
             case Refused(reason, message):
                 self.failed = True
                 return Hopeless(backup, Verdict.KEEP, reason.value, message)

@@ -19,21 +19,23 @@ from reprieve.core.values import format_instant
 from reprieve.entrypoints.cli import screen
 from reprieve.entrypoints.configuration import RetentionSettings
 from reprieve.entrypoints.controller.gathering import BackupReader
+from reprieve.entrypoints.controller.marks import MarkReader
 from reprieve.entrypoints.controller.retention import answer_for, rules_of
 
 
-def further(reader: BackupReader, settings: RetentionSettings, backup: Backup, *, now: datetime) -> dict[str, Any]:
+def further(marks: MarkReader, settings: RetentionSettings, backup: Backup, *, now: datetime) -> dict[str, Any]:
     """The keys ``expiry``, ``holds`` and ``restores``. Raises core errors when the cluster cannot be read."""
+    reader = marks.reader
     restores = sorted((r for r in reader.restores() if r.backup == backup.name), key=lambda r: r.ref)
     return {
-        "expiry": _expiry(reader, settings, backup, now),
+        "expiry": _expiry(marks, settings, backup, now),
         "holds": _holds(reader, backup, now),
         "restores": [{"name": each.ref.name, "phase": each.phase or "New"} for each in restores],
     }
 
 
-def _expiry(reader: BackupReader, settings: RetentionSettings, backup: Backup, now: datetime) -> dict[str, Any]:
-    verdict = answer_for(reader, rules_of(settings), backup, now=now).verdict
+def _expiry(marks: MarkReader, settings: RetentionSettings, backup: Backup, now: datetime) -> dict[str, Any]:
+    verdict = answer_for(marks, rules_of(settings), backup, now=now).verdict
     asks = isinstance(verdict, FileRequest)
     return {
         "due": is_due(backup, now=now),

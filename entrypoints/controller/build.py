@@ -10,9 +10,10 @@ from attrs import frozen
 from reprieve.adapters.k8s.dialect import VELERO, Dialect, ark_dialect
 from reprieve.entrypoints.configuration import BackupSettings, BackupsOff, ConfigurationError
 from reprieve.entrypoints.controller.deletion import DeletionReconciler
-from reprieve.entrypoints.controller.effects import Effects, Pools
+from reprieve.entrypoints.controller.effects import Confirmed, Effects, Pools
 from reprieve.entrypoints.controller.gathering import BackupReader
 from reprieve.entrypoints.controller.index import RequestIndex
+from reprieve.entrypoints.controller.marks import MarkReader, OtherLists
 from reprieve.entrypoints.controller.migration import MigrationReconciler
 from reprieve.entrypoints.controller.protection import ProtectionReconciler
 from reprieve.entrypoints.controller.queue import WorkQueue
@@ -75,7 +76,7 @@ def _backup_makers(
     return {
         "migration": lambda: Lane(MigrationReconciler(backup_reader(world), world.cluster)),
         "sync": lambda: _sync(world, pools, stop),
-        "retention": lambda: _retention(world, pools, stop),
+        "retention": lambda: _retention(world, pools, stop, elapsed),
         "deletion": lambda: _deletion(world, pools, stop, elapsed),
     }
 
@@ -106,6 +107,14 @@ def dialect_of(settings: BackupSettings) -> Dialect:
     return ark_dialect(bucket=settings.ark.bucket, provider=settings.ark.provider, namespace=settings.namespace)
 
 
+def mark_reader(
+    world: World, *, elapsed: Callable[[], float] = still, confirmed: Confirmed | None = None
+) -> MarkReader:
+    """The reader of whose the snapshots of the world's backups are."""
+    reader, untagged = backup_reader(world), world.configuration.untagged
+    return MarkReader(reader, world.snapshot_stores, untagged, confirmed or Confirmed(), OtherLists(elapsed))
+
+
 def _effects(world: World, reader: BackupReader, pools: Pools, stop: threading.Event) -> Effects:
     stores = (world.object_stores, world.snapshot_stores)
     return Effects(world.cluster, *stores, reader.secrets, pools, stop, reader.dialect)
@@ -118,16 +127,23 @@ def _sync(world: World, pools: Pools, stop: threading.Event) -> Lane:
     return Lane(reconciler, WorkQueue(place_of=lambda location: location))
 
 
-def _retention(world: World, pools: Pools, stop: threading.Event) -> Lane:
-    settings, reader = world.backups.retention, backup_reader(world)
-    effects = _effects(world, reader, pools, stop)
-    return Lane(RetentionReconciler(reader, effects, rules_of(settings), stop), resync=settings.interval)
+def _retention(world: World, pools: Pools, stop: threading.Event, elapsed: Callable[[], float]) -> Lane:
+    settings, marks = world.backups.retention, mark_reader(world, elapsed=elapsed)
+    effects = _effects(world, marks.reader, pools, stop)
+    return Lane(RetentionReconciler(marks, effects, rules_of(settings), stop), resync=settings.interval)
 
 
 def _deletion(world: World, pools: Pools, stop: threading.Event, elapsed: Callable[[], float]) -> Lane:
     settings, reader = world.backups.deletion, backup_reader(world)
     effects = _effects(world, reader, pools, stop)
     reconciler = DeletionReconciler(
-        reader, RequestIndex(), world.cluster, effects, world.events, settings, stop, elapsed
+        mark_reader(world, elapsed=elapsed, confirmed=effects.confirmed),
+        RequestIndex(),
+        world.cluster,
+        effects,
+        world.events,
+        settings,
+        stop,
+        elapsed,
     )
     return Lane(reconciler, WorkQueue(place_of=reconciler.place_of), workers=settings.workers)

@@ -60,13 +60,12 @@ from reprieve.core.requests import (
     Stage,
     StageOutcomes,
     Working,
-    admit,
     begin,
     bind,
     deletion_of,
     elect_all,
+    ended_at,
     expired,
-    expires_from,
     hold_stop,
     phase_after_refusal,
     plan,
@@ -83,6 +82,7 @@ from reprieve.entrypoints.controller.decisions import Decision, Result, Standing
 from reprieve.entrypoints.controller.effects import Effects, Places, did_something
 from reprieve.entrypoints.controller.gathering import BackupReader, Gathered
 from reprieve.entrypoints.controller.index import Key, RequestIndex
+from reprieve.entrypoints.controller.marks import MarkReader
 from reprieve.entrypoints.controller.runtime import Watch
 
 NAME = "deletion"
@@ -119,7 +119,7 @@ class _Run:
 class DeletionReconciler:
     """Works on deletion requests. ``elapsed`` counts seconds; by default time stands still within a pass."""
 
-    reader: BackupReader
+    marks: MarkReader
     requests: RequestIndex
     cluster: Cluster
     effects: Effects
@@ -131,6 +131,11 @@ class DeletionReconciler:
     stored_in: dict[Key, str] = field(factory=dict, eq=False)
 
     name: str = NAME
+
+    @property
+    def reader(self) -> BackupReader:
+        """Reads the backups."""
+        return self.marks.reader
 
     def keys(self) -> list[Key]:
         """Every backup that a request names, processed ones included, since those expire."""
@@ -187,7 +192,7 @@ class DeletionReconciler:
         expiring = {decision.ref for decision in gone.decisions}
         alive = [request for request in requests if request.ref not in expiring]
         if all(request.phase is RequestPhase.PROCESSED for request in alive):
-            return _join(gone, Result(again=self._next_expiry(alive)))
+            return _join(gone, Result(again=self._next_expiry(alive, now)))
         return self._answer(alive, self.reader.named(key[1]), gone, now=now, apply=apply)
 
     def _answer(
@@ -239,8 +244,8 @@ class DeletionReconciler:
             request, Verdict.DELETE, Reason.EXPIRED, message, steps=(result,), standing=standing, changes=True
         )
 
-    def _next_expiry(self, requests: Iterable[DeletionRequest]) -> datetime | None:
-        ends = [expires_from(request) for request in requests]
+    def _next_expiry(self, requests: Iterable[DeletionRequest], now: datetime) -> datetime | None:
+        ends = [ended_at(request, now=now) for request in requests]
         return min((later(end, self.settings.request_max_age) for end in ends if end is not None), default=None)
 
     # A request at work
@@ -266,7 +271,9 @@ class DeletionReconciler:
             return Result((_paused(request, state, pause), *_queued(request, waiting)), again=pause)
         run = _Run(request, self.reader.gather_for(request, backup, others))
         run, waiting = self._bind_waiting(run, waiting, apply=apply)
-        match admit(run.gathered.facts, run.gathered.inventory, now=now):
+        gathered, admission = self.marks.judge(run.gathered, now=now)
+        run = evolve(run, gathered=gathered)
+        match admission:
             case Refused() as refused:
                 return self._refuse(run, refused, waiting, now=now, apply=apply)
             case Deferred() as deferred:
@@ -666,7 +673,8 @@ def _planned(admitted: Admitted, deletion: DeletionPlan) -> tuple[str, tuple[Ste
     """The sentence and the steps of a plan; those whose outcome is known already are told in the sentence."""
     known = [result for stage in deletion.stages for result in stage.decided]
     steps = (*(result.step for result in known), *(step for stage in deletion.stages for step in stage.steps))
-    faults = [f"error deleting {describe(result.step)}: {message_of(result.outcome)}" for result in known]
+    wrong = [result for result in known if not is_gone(result.outcome)]
+    faults = [f"error deleting {describe(result.step)}: {message_of(result.outcome)}" for result in wrong]
     return "; ".join([admitted.message, *bounded(faults)]), steps
 
 

@@ -31,6 +31,7 @@ from reprieve.core.backups import (
     Metadata,
     MetadataAbsent,
     MetadataCorrupt,
+    NativeSnapshot,
     Restore,
     SnapshotLocation,
     StorageLocation,
@@ -39,11 +40,12 @@ from reprieve.core.backups import (
 from reprieve.core.errors import ContainerMissingError, DeniedError, InvalidError, NotFoundError, ReprieveError
 from reprieve.core.holds import hold_from_document
 from reprieve.core.keys import check_key
+from reprieve.core.marks import MarksUnasked
 from reprieve.core.objects import ObjectKind, ObjectRef, Resource, is_object_name, label_safe
 from reprieve.core.ports import Cluster, ObjectStore, ObjectStores
-from reprieve.core.requests import Absent, DeletionFacts, is_resumed, owns_directory
+from reprieve.core.requests import BUCKET_STAGE, Absent, DeletionFacts, deletion_of, is_resumed, owns_directory
 from reprieve.core.values import FrozenMap
-from reprieve.core.witnesses import ListContent, ListRead, Live, assemble
+from reprieve.core.witnesses import NATIVE_LIST, VOLUME_INFO, ListContent, ListRead, Live, assemble
 from reprieve.entrypoints.controller.secrets import Secrets
 
 
@@ -146,6 +148,7 @@ class BackupReader:
             backup=backup,
             location=location,
             directory=self._directory(location, request.backup),
+            marks=MarksUnasked(),
             handlers=self.handlers,
             siblings=tuple(siblings),
             layout=self.dialect.layout,
@@ -220,8 +223,14 @@ class BackupReader:
 
         With ``keys``, the keys of the directory, only those lists are asked for. Raises core errors.
         """
+        return assemble(backup, self._read_lists(backup, store, self.dialect.lists, keys), live)
+
+    @staticmethod
+    def _read_lists(
+        backup: Backup, store: ObjectStore, names: Iterable[str], keys: Collection[str] | None = None
+    ) -> dict[str, ListContent]:
         lists: dict[str, ListContent] = {}
-        for name in self.dialect.lists:
+        for name in names:
             key = velero_files.list_key(backup.name, name)
             with account():
                 lists[name] = _read_list(store, backup.name, name) if keys is None or key in keys else ListAbsent(key)
@@ -230,7 +239,20 @@ class BackupReader:
                     f"it and the lists before it name more than {sizes.ITEMS} items, the most that is read of a backup"
                 )
                 lists[name] = ListCorrupt(key, why)
-        return assemble(backup, lists, live)
+        return lists
+
+    def native_snapshots(self, backup: Backup, store: ObjectStore) -> tuple[NativeSnapshot, ...]:
+        """The native snapshots that a backup's own record and lists name.
+
+        Raises core errors, ``InvalidError`` too when a list is damaged, or lost though the record counts snapshots.
+        """
+        names = [name for name in (NATIVE_LIST, VOLUME_INFO) if name in self.dialect.lists]
+        found = assemble(backup, self._read_lists(backup, store, names), Live())
+        lost = [each for each in found.troubles if isinstance(each, ListCorrupt | ListAbsent)]
+        if lost and deletion_of(backup).stage != BUCKET_STAGE:
+            why = lost[0].why if isinstance(lost[0], ListCorrupt) else "it is not there"
+            raise InvalidError(f"{lost[0].key} of backup {backup.name} cannot be read: {why}")
+        return tuple(item for item in found.items if isinstance(item, NativeSnapshot) and item.id)
 
     def live(self, backups: Collection[str]) -> Mapping[str, Live]:
         """What live objects name for each of these backups: five lists, for one backup as for thousands.

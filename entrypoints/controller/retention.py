@@ -24,7 +24,7 @@ from reprieve.core.errors import ReprieveError
 from reprieve.core.objects import Resource
 from reprieve.core.outcomes import Conflict, Done, message_of
 from reprieve.core.reasons import Reason, Verdict
-from reprieve.core.requests import Admitted, Deferred, Stage, admit
+from reprieve.core.requests import Admitted, Deferred, Stage
 from reprieve.core.retention import (
     Examined,
     FileRequest,
@@ -45,6 +45,7 @@ from reprieve.entrypoints.configuration import RetentionSettings
 from reprieve.entrypoints.controller.decisions import Decision, Result, Standing
 from reprieve.entrypoints.controller.effects import Effects, Places
 from reprieve.entrypoints.controller.gathering import BackupReader
+from reprieve.entrypoints.controller.marks import MarkReader
 from reprieve.entrypoints.controller.runtime import Watch
 
 NAME = "retention"
@@ -105,17 +106,17 @@ def gather(reader: BackupReader) -> RetentionFacts:
     return RetentionFacts(reader.backups(), reader.requests(), locations)
 
 
-def examine(reader: BackupReader, backup: Backup, *, now: datetime) -> Examined:
+def examine(marks: MarkReader, backup: Backup, *, now: datetime) -> Examined:
     """Ask what would become of a request for that backup. Raises core errors."""
-    gathered = reader.gather(draft_request(backup), [])
-    return Examined(backup.ref, admit(gathered.facts, gathered.inventory, now=now))
+    _, admission = marks.judge(marks.reader.gather(draft_request(backup), []), now=now)
+    return Examined(backup.ref, admission)
 
 
-def answer_for(reader: BackupReader, rules: RetentionRules, backup: Backup, *, now: datetime) -> RetentionAnswer:
+def answer_for(marks: MarkReader, rules: RetentionRules, backup: Backup, *, now: datetime) -> RetentionAnswer:
     """What retention says of one backup, among all the others. Raises core errors."""
-    facts = gather(reader)
+    facts = gather(marks.reader)
     candidate = any(each.ref == backup.ref for each in candidates(facts, rules, now=now))
-    examined = [examine(reader, backup, now=now)] if candidate else []
+    examined = [examine(marks, backup, now=now)] if candidate else []
     answers = retain(evolve(facts, examined=examined), rules, now=now)
     return next(each for each in answers if each.backup.ref == backup.ref)
 
@@ -124,7 +125,7 @@ def answer_for(reader: BackupReader, rules: RetentionRules, backup: Backup, *, n
 class RetentionReconciler:
     """Files requests for expired backups. The one key is the namespace."""
 
-    reader: BackupReader
+    marks: MarkReader
     effects: Effects
     rules: RetentionRules
     stop: threading.Event = field(factory=threading.Event)
@@ -132,6 +133,11 @@ class RetentionReconciler:
     filed: FiledNow = field(factory=FiledNow)
 
     name: str = NAME
+
+    @property
+    def reader(self) -> BackupReader:
+        """Reads the backups."""
+        return self.marks.reader
 
     def keys(self) -> list[str]:
         """The namespace, whose backups are all looked at together."""
@@ -170,7 +176,7 @@ class RetentionReconciler:
             if backup.storage_location in silent:
                 continue  # it did not answer for another backup in this pass: asked once, it holds up nobody else
             try:
-                found.append(examine(self.reader, backup, now=now))
+                found.append(examine(self.marks, backup, now=now))
             except ReprieveError as fault:  # not examined, so it is kept; the others go on
                 log.warning("backup not examined", controller=NAME, backup=backup.name, fault=str(fault))
                 continue

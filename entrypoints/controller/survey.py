@@ -20,7 +20,6 @@ from reprieve.core.audit import (
     PlaceUnreadable,
     SnapshotsListed,
     SnapshotsUnreadable,
-    identity,
 )
 from reprieve.core.backups import (
     Backup,
@@ -32,6 +31,7 @@ from reprieve.core.backups import (
     plain_provider,
 )
 from reprieve.core.errors import InvalidError, NotFoundError, ReprieveError
+from reprieve.core.marks import identity
 from reprieve.core.objects import is_object_name, resource_from_json
 from reprieve.core.ports import ObjectStore, SnapshotInfo, SnapshotStore, SnapshotStores
 from reprieve.core.sync import PartialListing, UnavailableListing

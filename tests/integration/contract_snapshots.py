@@ -395,6 +395,15 @@ def list_by_tag(column: Column) -> str:
     return "only those with the tag" if [(s.id, s.tags[TAG]) for s in found] == [(ours, "nightly")] else repr(found)
 
 
+def list_by_value(column: Column) -> str:
+    ours = column.add({TAG: "nightly", "velero.io/pv": "pv-1"})
+    column.add({TAG: "nightly-2"})
+    column.add({TAG: ""})
+    column.add({"velero.io/pv": "nightly"})
+    found = list(column.store().list(TAG, "nightly"))
+    return "only those of that value" if [(s.id, s.tags[TAG]) for s in found] == [(ours, "nightly")] else repr(found)
+
+
 def list_empty(column: Column) -> str:
     column.add()
     return "nothing" if list(column.store().list(TAG)) == [] else "something"
@@ -437,6 +446,7 @@ CASES = (
     Case("get absent", "NotFoundError", get_absent),
     Case("list of 2,500 in pages", f"{MANY} of {MANY}, each once, in order of id", list_many),
     Case("list by tag", "only those with the tag", list_by_tag),
+    Case("list by tag and value", "only those of that value", list_by_value),
     Case("list without any", "nothing", list_empty),
     Case("list breaks on a later page", "ThrottledError, none given", list_breaks),
 )

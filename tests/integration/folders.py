@@ -61,6 +61,11 @@ def entry(identifier, **spec):
     }
 
 
+def snapshot(identifier, backup_name, provider="aws"):
+    """An entry of ``snapshots.yaml`` with the tag of its backup."""
+    return {"provider": provider, "id": identifier, "tags": {"velero.io/backup": backup_name}}
+
+
 @frozen
 class Said:
     """What a run of the command came to."""
@@ -144,6 +149,6 @@ def make_folder(path, capsys):
     folder.put(location(), snapshot_location(), file="locations.yaml")
     folder.put(backup("good", snapshots=1), file="good.yaml")
     folder.put_files("good", volumesnapshots=packed([entry("snap-1")]))
-    snapshots = [{"provider": "aws", "id": "snap-1"}, {"provider": "aws", "id": "other"}]
+    snapshots = [snapshot("snap-1", "good"), {"provider": "aws", "id": "other"}]
     (path / "snapshots.yaml").write_text(yaml.safe_dump(snapshots), encoding="utf-8")
     return folder

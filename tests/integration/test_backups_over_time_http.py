@@ -38,7 +38,8 @@ def stored(name, *, expires, schedule="", completed=MADE, snapshots=0):
     """A metadata document, as another cluster wrote it: its UID, its owners and its location are not this one's."""
     owner = {"apiVersion": VELERO, "kind": "Schedule", "name": schedule, "uid": "uid-of-another-cluster"}
     labels = {"velero.io/storage-location": "elsewhere"} | ({"velero.io/schedule-name": schedule} if schedule else {})
-    document = made("Backup", name, spec={"storageLocation": "elsewhere"})
+    spec = {"storageLocation": "elsewhere", "volumeSnapshotLocations": ["aws"] if snapshots else []}
+    document = made("Backup", name, spec=spec)
     document["metadata"] |= {"uid": "old", "resourceVersion": "7", "namespace": "old", "labels": labels}
     document["metadata"] |= {"ownerReferences": [owner]} if schedule else {}
     times = {"startTimestamp": MADE, "completionTimestamp": completed, "expiration": expires}

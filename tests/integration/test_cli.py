@@ -16,7 +16,7 @@ import yaml
 
 from reprieve.entrypoints.cli import backup as backup_command
 from reprieve.entrypoints.cli.root import run
-from tests.integration.folders import NOW, backup, entry, location, make_folder, packed, request, thing
+from tests.integration.folders import NOW, backup, entry, location, make_folder, packed, request, snapshot, thing
 
 COMMAND = [sys.executable, "-c", "from reprieve.entrypoints.cli import main; main()"]
 HELD = {"annotations": {"reprieve.dev/hold": "case 4711"}}
@@ -27,9 +27,9 @@ def folder(tmp_path, capsys):
     return make_folder(tmp_path / "world", capsys)
 
 
-def fail(folder, how, *, snapshot="snap-1"):
+def fail(folder, how, *, which="snap-1"):
     """Let a snapshot's deletion fail."""
-    snapshots = [{"provider": "aws", "id": snapshot, "fails": how}, {"provider": "aws", "id": "other"}]
+    snapshots = [snapshot(which, "good") | {"fails": how}, {"provider": "aws", "id": "other"}]
     (folder.path / "snapshots.yaml").write_text(yaml.safe_dump(snapshots), encoding="utf-8")
 
 

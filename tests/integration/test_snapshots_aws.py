@@ -208,6 +208,15 @@ def test_a_tag_with_a_wildcard_means_itself(cloud, tag):
     assert [snapshot.id for snapshot in opened(cloud).list(tag)] == [odd]
 
 
+@pytest.mark.parametrize("value", ["nightl*", "nightl?", "nightl\\y"])
+def test_a_value_with_a_wildcard_means_itself(cloud, value):
+    """Else a backup called ``nightl*`` would own the snapshots of ``nightly``."""
+    cloud.add({"velero.io/backup": "nightly"})
+    odd = cloud.add({"velero.io/backup": value})
+
+    assert [snapshot.id for snapshot in opened(cloud).list("velero.io/backup", value)] == [odd]
+
+
 @pytest.mark.parametrize(
     ("profile", "expected"), [("", ("DEFAULTKEY", REGION)), ("other", ("OTHERKEY", REGION))], ids=["default", "named"]
 )

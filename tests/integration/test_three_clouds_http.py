@@ -21,9 +21,9 @@ from reprieve.entrypoints.configuration import Configuration
 from reprieve.entrypoints.controller.build import build_controllers
 from reprieve.entrypoints.controller.runtime import run_once
 from reprieve.entrypoints.world import World
-from tests.integration.azure_compute import AzureCompute
+from tests.integration.azure_compute import AzureCompute, is_delete
 from tests.integration.blob_server import Blobs
-from tests.integration.cloud_http import closing, stand_ins
+from tests.integration.cloud_http import Answer, closing, stand_ins
 from tests.integration.contract_snapshots import AWS_FILE, AZURE_FILE
 from tests.integration.ec2 import REGION, Ec2
 from tests.integration.gcp_compute import GcpCompute
@@ -31,6 +31,7 @@ from tests.integration.gcp_compute import GcpCompute
 NOW = datetime(2026, 3, 1, 12, tzinfo=UTC)
 STARTED = "2026-02-01T03:00:00Z"
 NAME = "nightly"
+TAGS = {"velero.io/backup": NAME}
 EACH = 3  # snapshots a cloud, one of which is gone already
 POLLS = 3  # how often an operation says that it is running, before it ends
 LOST = "backups/nightly/nightly-logs.gz"
@@ -52,7 +53,7 @@ class Scene:
     def __init__(self, store, clouds, files) -> None:
         self.store, self.clouds, self.files = store, clouds, files
         self._locations()
-        self.snapshots = {name: [cloud.add() for _ in range(EACH)] for name, cloud in clouds.items()}
+        self.snapshots = {name: [cloud.add(TAGS) for _ in range(EACH)] for name, cloud in clouds.items()}
         self.kept = {name: cloud.add() for name, cloud in clouds.items()}
         self.gone = {name: self._lose(name, ids[0]) for name, ids in self.snapshots.items()}
         self._backup()
@@ -88,7 +89,8 @@ class Scene:
             for snapshot in ids
         ]
         status = {"phase": "Completed", "startTimestamp": STARTED, "volumeSnapshotsCompleted": len(listed)}
-        self._create("velero.io/v1", "Backup", NAME, spec={"storageLocation": "default"}, status=status)
+        spec = {"storageLocation": "default", "volumeSnapshotLocations": list(CONFIG)}
+        self._create("velero.io/v1", "Backup", NAME, spec=spec, status=status)
         self.files.put(f"backups/{NAME}/velero-backup.json", json.dumps({"status": status}).encode())
         self.files.put(f"backups/{NAME}/{NAME}-volumesnapshots.json.gz", gzip.compress(json.dumps(listed).encode()))
         self.files.put(LOST)
@@ -219,10 +221,32 @@ def test_an_operation_that_ends_in_a_refusal_fails_the_request_with_the_reason(s
 
 
 def test_a_cloud_that_is_down_keeps_the_record_and_the_others_are_done(scene, controllers):
-    scene.clouds["azure"].server.close()
+    scene.clouds["azure"].faults.next(Answer(503), when=is_delete, times=100)
     report = run_once(controllers, now=NOW)
 
     assert [decision.reason for decision in report.decisions] == [Reason.RETRYING]
     assert scene.left("aws") == set()
     assert scene.left("azure") == set(scene.snapshots["azure"][1:])
     assert scene.record_is_whole()
+
+
+def test_a_cloud_that_cannot_be_asked_whose_the_snapshots_are_stops_the_deletion_before_it_begins(scene, controllers):
+    scene.clouds["azure"].server.close()
+    report = run_once(controllers, now=NOW)
+
+    assert [decision.reason for decision in report.decisions] == [Reason.SNAPSHOTS_UNPROVEN]
+    assert {name: scene.left(name) for name in scene.clouds} == {n: set(s[1:]) for n, s in scene.snapshots.items()}
+    assert scene.record_is_whole()
+    assert scene.get("Backup", NAME)["status"]["phase"] == "Completed"
+
+
+def test_a_listing_without_a_filter_is_shared(scene, controllers):
+    """Google Cloud and Azure list a whole place; three passes within a minute list it once."""
+    run_until(controllers, Reason.COMPLETED)
+    listings = {
+        name: [r for r in cloud.requests if r.method == "GET" and r.path.endswith("/snapshots")]
+        for name, cloud in scene.clouds.items()
+        if name != "aws"
+    }
+
+    assert {name: len(found) for name, found in listings.items()} == {"gcp": 1, "azure": 1}

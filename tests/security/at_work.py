@@ -70,3 +70,4 @@ def _serving(scene, names):
         thread.join(PATIENCE)
         built.close()
         assert not thread.is_alive()
+        scene.stop = threading.Event()

@@ -24,6 +24,7 @@ from reprieve.core.backups import (
     backup_directory,
     write_state,
 )
+from reprieve.core.marks import MarksAsked, SnapshotsSeen
 from reprieve.core.objects import ObjectMeta, ObjectRef, label_safe
 from reprieve.core.requests import BUCKET_STAGE, DeletionFacts, DeletionLimits, DeletionPlan, Stage, StageOutcomes
 from reprieve.core.requests import settle as core_settle
@@ -36,6 +37,10 @@ NAMESPACE = "velero"
 VELERO = "velero.io/v1"
 UID = "uid-foo"
 METADATA_KEY = backup_directory("foo") + METADATA_FILE
+PLACES = ("a", "g", "vsl-1", "vsl-2", "vsl-8", "vsl-9")
+"""Snapshot locations: each record names them all, and each has every snapshot of the tests under its backup's tag."""
+SNAPSHOT_IDS = ("s", *(f"{head}{number}" for head in ("s", "snap-") for number in range(10)))
+TAGGED = MarksAsked([SnapshotsSeen(place, SNAPSHOT_IDS) for place in PLACES])
 LIMITS = DeletionLimits(attempts=5, deadline=timedelta(hours=1))
 """The defaults of the configuration."""
 
@@ -48,7 +53,12 @@ def a_backup(name: str = "foo", *, uid: str = UID, **fields: Any) -> Backup:
     """A completed backup in location ``default``, made before the request of ``a_request``."""
     annotations, created = fields.pop("annotations", {}), fields.pop("created", STARTED)
     meta = ObjectMeta(name, NAMESPACE, uid, "1", created=created, annotations=annotations)
-    defaults = {"phase": "Completed", "storage_location": "default", "started": STARTED}
+    defaults = {
+        "phase": "Completed",
+        "storage_location": "default",
+        "snapshot_locations": PLACES,
+        "started": STARTED,
+    }
     return Backup(ref("Backup", name, uid), meta, **{**defaults, **fields})
 
 
@@ -114,6 +124,7 @@ def facts(**fields: Any) -> DeletionFacts:
         "backup": a_backup(),
         "location": a_location(),
         "directory": Directory(MetadataPresent(STARTED)),
+        "marks": TAGGED,
         "snapshot_locations": [a_snapshot_location()],
         "handlers": {"aws"},
     }

@@ -47,7 +47,8 @@ def record(name, *, at="default", phase="Completed", expires=None, schedule="", 
         **status,
     }
     metadata = {"labels": labels, "annotations": annotations or {}, "creationTimestamp": format_instant(MADE)}
-    return made("Backup", name, metadata=metadata, spec={"storageLocation": at}, status=status)
+    spec = {"storageLocation": at, "volumeSnapshotLocations": ["aws"]}
+    return made("Backup", name, metadata=metadata, spec=spec, status=status)
 
 
 def packed(documents):

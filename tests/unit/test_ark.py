@@ -16,6 +16,7 @@ from reprieve.core.backups import (
     NativeSnapshot,
     request_for,
 )
+from reprieve.core.marks import MarksAsked, SnapshotsSeen
 from reprieve.core.objects import ObjectRef, resource_from_json
 from reprieve.core.requests import Admitted, DeletionFacts, Refused, admit, plan
 from reprieve.core.retention import draft_request
@@ -46,6 +47,7 @@ def facts(backup, *, handlers=("aws",), restores=()):
         backup=backup,
         location=ARK.locations.storage,
         directory=Directory(MetadataPresent(parse_instant(STARTED))),
+        marks=MarksAsked([SnapshotsSeen("default", ["snap-1", "snap-2"])]),
         snapshot_locations=[ARK.locations.snapshots],
         restores=restores,
         handlers=handlers,

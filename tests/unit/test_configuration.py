@@ -35,7 +35,7 @@ def test_an_empty_configuration_has_the_documented_defaults():
     read = read_configuration(HEAD)
     assert read.backups == BackupSettings()
     assert read.protection == ()
-    assert read.providers is None
+    assert (read.providers, read.untagged) == (None, frozenset())
     assert (read.endpoints.endpoints, read.endpoints.pod_identity) == ((), ())
     backups = read.backups
     assert (backups.namespace, backups.dialect) == ("velero", "velero")
@@ -71,7 +71,8 @@ def test_every_value_that_is_written_counts():
                 "providers": ["aws"],
                 "endpoints": ["http://minio:9000", "https://*.ceph.example.com"],
                 "podIdentity": ["http://minio:9000"],
-                "aws": {},
+                "aws": {"requireTags": False},
+                "gcp": {"requireTags": True},
             },
         }
     )
@@ -87,7 +88,7 @@ def test_every_value_that_is_written_counts():
     )
     assert (entry.allow_delete_by_annotation, entry.max_pruned) == (True, "5")
     assert (entry.shield.collector, entry.shield.namespaces) == (True, True)
-    assert read.providers == ("aws",)
+    assert (read.providers, read.untagged) == (("aws",), {"aws"})
     assert [*map(str, read.endpoints.endpoints)] == ["http://minio:9000", "https://*.ceph.example.com"]
     assert [*map(str, read.endpoints.pod_identity)] == ["http://minio:9000"]
 
@@ -144,6 +145,10 @@ def test_backups_can_be_switched_off():
             id="no-way-to-find-dependents",
         ),
         pytest.param({**HEAD, "protection": [ENTRY, ENTRY]}, ["2 entries", "Database"], id="an-owner-twice"),
+        pytest.param(
+            {**HEAD, "cloud": {"aws": {"requireTags": "no"}}}, ["cloud.aws.requireTags", "boolean"], id="tags-a-text"
+        ),
+        pytest.param({**HEAD, "cloud": {"ibm": {"requireTags": False}}}, ["unknown key ibm"], id="a-cloud-unknown"),
         pytest.param({**HEAD, "cloud": {"providers": ["ibm"]}}, ["cloud.providers[0]", "'aws'"], id="unknown-provider"),
     ],
 )

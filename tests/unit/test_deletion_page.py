@@ -22,6 +22,7 @@ from reprieve.entrypoints.controller import deletion
 from tests.unit.builders import (
     NOW,
     STARTED,
+    a_backup,
     a_location,
     a_request,
     a_restore,
@@ -31,6 +32,7 @@ from tests.unit.builders import (
     in_progress,
     inventory,
 )
+from tests.unit.test_marks import FOREIGN, UNPROVEN
 from tests.unit.test_requests_admission import DEFERRED, REFUSED
 
 PAGE = (Path(__file__).resolve().parents[2] / "docs" / "deletion.md").read_text(encoding="utf-8")
@@ -79,10 +81,15 @@ MORE_REFUSED = [
 ] + [
     pytest.param(at_work() | {"location": a_location(bucket="another")}, (), "LocationMoved", "", id="moved"),
     pytest.param({"request": in_progress(), "backup": Absent()}, (), "RecordVanished", "", id="vanished"),
+    *[pytest.param({"marks": case.values[0]}, (a_snapshot(),), "NotTheBackups", "", id=case.id) for case in FOREIGN],
+    pytest.param(
+        {"backup": a_backup(snapshot_locations=["vsl-2"])}, (a_snapshot(),), "SnapshotLocationNotNamed", "", id="place"
+    ),
 ]
 DECIDED = [
     *[("Refused", *case.values[:3]) for case in [*REFUSED, *MORE_REFUSED]],
     *[("Waiting", case.values[0], (), case.values[1]) for case in DEFERRED],
+    *[("Waiting", {"marks": case.values[0]}, (a_snapshot(),), "SnapshotsUnproven") for case in UNPROVEN],
     (ENDINGS, {}, (), "Admitted"),
     (ENDINGS, at_work(), (), "Resumed"),
 ]

@@ -379,6 +379,8 @@ OLD = NOW - timedelta(hours=24)
             OLD - timedelta(days=9), "Processed", OLD + timedelta(seconds=1), False, id="ours-since-it-finished"
         ),
         pytest.param(OLD - timedelta(days=9), "Processed", OLD, True, id="ours-exactly-24-hours-since-it-finished"),
+        pytest.param(OLD, "Processed", NOW + timedelta(days=9), True, id="an-end-that-is-still-to-come"),
+        pytest.param(None, "Processed", NOW + timedelta(days=9), False, id="that-and-no-creation-time"),
         pytest.param(OLD, "New", None, False, id="new"),
         pytest.param(OLD, "InProgress", None, False, id="in-progress"),
         pytest.param(OLD, "InProgress", OLD, False, id="in-progress-whatever-its-state-says"),

@@ -20,6 +20,7 @@ from reprieve.core.backups import (
     RequestState,
 )
 from reprieve.core.holds import HOLD, HOLD_UNTIL, Held, hold_of
+from reprieve.core.marks import MarksUnasked
 from reprieve.core.objects import ObjectMeta
 from reprieve.core.reasons import Reason
 from reprieve.core.requests import Admitted, Deferred, DeletionFacts, Refused, admit
@@ -247,6 +248,45 @@ def test_keep_last(backups, keep_last, gone):
     assert set(filed(facts(*backups), rules=RetentionRules(keep_last=keep_last))) == gone
 
 
+BROUGHT = {SYNCED_AT: format_instant(NOW - timedelta(days=9))}
+
+
+@pytest.mark.parametrize(
+    ("backups", "keep_last", "gone"),
+    [
+        pytest.param([nightly(1), nightly(2, annotations=BROUGHT)], 1, set(), id="a-newer-one-from-the-bucket"),
+        pytest.param(
+            [nightly(1), nightly(2), *(nightly(day, annotations=BROUGHT) for day in (3, 4, 5))],
+            1,
+            {"nightly-01", "nightly-03", "nightly-04"},
+            id="three-newer-ones-from-the-bucket",
+        ),
+        pytest.param([nightly(1, annotations=BROUGHT), nightly(2)], 1, {"nightly-01"}, id="an-older-one-from-it"),
+        pytest.param(
+            [nightly(day, annotations=BROUGHT) for day in (1, 2)], 1, {"nightly-01"}, id="all-of-them-from-the-bucket"
+        ),
+        pytest.param(
+            [nightly(1), nightly(2, completed=NOW + HOUR)], 1, {"nightly-02"}, id="a-completion-that-is-still-to-come"
+        ),
+        pytest.param([nightly(1), nightly(2, completed=NOW)], 1, {"nightly-01"}, id="completed-just-now"),
+        pytest.param([nightly(2, completed=NOW + HOUR)], 1, set(), id="the-only-one-though-it-is-still-to-come"),
+        pytest.param([nightly(1), nightly(2, annotations=BROUGHT)], 0, {"nightly-01", "nightly-02"}, id="off"),
+    ],
+)
+def test_whoever_writes_to_the_bucket_pushes_nothing_out_of_keep_last(backups, keep_last, gone):
+    """Ten made-up backups that were newer than all had every real one expire, the newest too."""
+    assert set(filed(facts(*backups), rules=RetentionRules(keep_last=keep_last))) == gone
+
+
+def test_the_message_says_where_it_was_counted():
+    kept = answers(facts(nightly(1), nightly(2, annotations=BROUGHT)))
+
+    assert kept["nightly-01"].verdict.message == (
+        "it is the newest Completed backup of schedule nightly, of those that did not come from the bucket (keepLast 1)"
+    )
+    assert "bucket" not in kept["nightly-02"].verdict.message
+
+
 def test_the_last_good_one_stays_while_a_newer_one_is_asked_away():
     """Else the two of them would go, one after the other, and nothing good were left."""
     asked = a_request("nightly-02-x", backup="nightly-02", uid="uid-nightly-02")
@@ -306,6 +346,7 @@ def test_the_draft_is_admitted_as_the_request_would_be():
         backup=backup,
         location=a_location(),
         directory=Directory(MetadataPresent(STARTED)),
+        marks=MarksUnasked(),
     )
 
     assert isinstance(admit(known, inventory(), now=NOW), Admitted)
@@ -399,6 +440,12 @@ def test_without_a_failure_there_is_no_pause():
             Failures(3, NOW),
             id="two-new-ones",
         ),
+        pytest.param(
+            Failures(),
+            [attrs.evolve(failed(at=NOW + timedelta(days=2)), meta=ObjectMeta("x", created=NOW - HOUR))],
+            Failures(1, NOW - HOUR),
+            id="an-end-that-is-still-to-come",
+        ),
         pytest.param(Failures(), [a_request(phase=RequestPhase.PROCESSED)], Failures(), id="no-errors"),
         pytest.param(Failures(), [a_request(errors=["so far"])], Failures(), id="still-at-work"),
         pytest.param(
@@ -416,7 +463,7 @@ def test_without_a_failure_there_is_no_pause():
     ],
 )
 def test_failures_are_counted_once(known, requests, counted):
-    assert count_failures(known, requests) == counted
+    assert count_failures(known, requests, now=NOW) == counted
 
 
 @pytest.mark.parametrize(

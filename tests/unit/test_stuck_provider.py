@@ -13,7 +13,9 @@ from reprieve.adapters.cloud.rate import Limiter, Limiters
 from reprieve.adapters.cloud.stores import CloudSnapshotStores
 from reprieve.adapters.local import LocalCluster, MemoryEvents, MemoryObjectStores
 from reprieve.core.backups import SnapshotLocation
+from reprieve.core.errors import UnavailableError
 from reprieve.core.outcomes import Done, Retryable
+from reprieve.core.ports import SnapshotInfo
 from reprieve.core.reasons import Reason
 from reprieve.entrypoints.bootstrap import open_kubernetes
 from reprieve.entrypoints.configuration import BackupSettings, Configuration, DeletionSettings
@@ -43,10 +45,13 @@ class Clock:
 
 
 class Stuck:
-    """A provider that does not answer: the first ``size`` calls time out together when told, later ones at the end."""
+    """A provider that does not answer: the first ``size`` calls time out together when told, later ones at the end.
 
-    def __init__(self, clock: Clock, size: int) -> None:
-        self.clock, self.size = clock, size
+    It still lists what carries a backup's tag, unless it ``lists`` nothing either.
+    """
+
+    def __init__(self, clock: Clock, size: int, *, lists: bool = True) -> None:
+        self.clock, self.size, self.lists = clock, size, lists
         self.calls = 0
         self.entered = threading.Semaphore(0)
         self.times_out, self.ended = threading.Event(), threading.Event()
@@ -55,7 +60,17 @@ class Stuck:
     def open(self, location, *, credential=None):
         return self
 
+    def list(self, tag, value=""):
+        if not self.lists:
+            self._hang()
+            raise UnavailableError("timed out")
+        return tagged(value)
+
     def delete(self, snapshot):
+        self._hang()
+        return Retryable(message="timed out")
+
+    def _hang(self):
         with self._lock:
             self.calls += 1
             event = self.times_out if self.calls <= self.size else self.ended
@@ -63,7 +78,6 @@ class Stuck:
         self.entered.release()
         event.wait(FAILSAFE)
         self.clock.reach(begun + TIMEOUT)
-        return Retryable(message="timed out")
 
 
 class Works:
@@ -75,17 +89,25 @@ class Works:
     def open(self, location, *, credential=None):
         return self
 
+    def list(self, tag, value=""):
+        return tagged(value)
+
     def delete(self, snapshot):
         self.deleted.add(snapshot)
         return Done()
 
 
+def tagged(backup):
+    """What carries a backup's tag: as many as any backup of the tests has."""
+    return [SnapshotInfo("", f"{backup}-{number}", {"velero.io/backup": backup}) for number in range(1_000)]
+
+
 class Scene:
     """Backups on two providers, a request for each, and the deletion controller over them."""
 
-    def __init__(self, *, stuck_calls: int) -> None:
+    def __init__(self, *, stuck_calls: int, lists: bool = True) -> None:
         self.clock = Clock()
-        self.stuck, self.works = Stuck(self.clock, stuck_calls), Works()
+        self.stuck, self.works = Stuck(self.clock, stuck_calls, lists=lists), Works()
         self.objects = [
             made("BackupStorageLocation", "default", spec={"provider": "aws", "objectStorage": {"bucket": "b"}})
             | {"status": {"phase": "Available"}},
@@ -98,7 +120,8 @@ class Scene:
         started = "2026-02-01T00:00:00Z"
         status = {"phase": "Completed", "startTimestamp": started, "volumeSnapshotsCompleted": snapshots}
         self.objects += [
-            made("Backup", name, spec={"storageLocation": "default"}) | {"status": status},
+            made("Backup", name, spec={"storageLocation": "default", "volumeSnapshotLocations": [location]})
+            | {"status": status},
             made("DeleteBackupRequest", f"{name}-1", spec={"backupName": name}),
         ]
         listed = [
@@ -160,14 +183,21 @@ def reasons(futures):
     return {name: future.result().decisions[0].reason for name, future in futures.items()}
 
 
-def test_all_workers_wait_for_a_stuck_provider_once_and_never_again(run):
+@pytest.mark.parametrize(
+    ("lists", "came_to"),
+    [
+        pytest.param(True, {Reason.RETRYING, Reason.SNAPSHOTS_UNPROVEN}, id="deleting"),
+        pytest.param(False, {Reason.SNAPSHOTS_UNPROVEN}, id="asking-whose-they-are"),
+    ],
+)
+def test_all_workers_wait_for_a_stuck_provider_once_and_never_again(run, lists, came_to):
     """velero#3701: one deletion hangs for ever and later ones are not picked up.
 
     Here every worker is caught by a provider that does not answer. After that time-out the stuck provider's other
     requests come back at once, and the requests of the provider that works are carried out, though any further call to
     the stuck one would hang.
     """
-    scene = Scene(stuck_calls=WORKERS)
+    scene = Scene(stuck_calls=WORKERS, lists=lists)
     for number in range(3 * WORKERS):
         scene.backup(f"a-stuck-{number:02}", "aws", 1)
         scene.backup(f"b-works-{number:02}", "gcp", 1)
@@ -177,8 +207,8 @@ def test_all_workers_wait_for_a_stuck_provider_once_and_never_again(run):
     scene.stuck.times_out.set()
     found = reasons(futures)
 
-    assert {reason for name, reason in found.items() if "stuck" in name} == {Reason.RETRYING}
-    assert {reason for name, reason in found.items() if "works" in name} == {Reason.COMPLETED}
+    assert {each for name, each in found.items() if "stuck" in name} == came_to
+    assert {each for name, each in found.items() if "works" in name} == {Reason.COMPLETED}
     assert scene.stuck.calls == WORKERS
 
 

@@ -22,9 +22,9 @@ class Broken:
         self.store = self.inner.open(location, credential=credential)
         return self
 
-    def list(self, tag):
+    def list(self, tag, value=""):
         self._fail("list")
-        return self.store.list(tag)
+        return self.store.list(tag, value)
 
     def get(self, snapshot):
         self._fail("get")
