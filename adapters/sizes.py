@@ -47,6 +47,13 @@ MESSAGE = 2 * KIB
 CLOUD_ANSWER = 12 * MIB
 """Of an answer of a cloud's API: a page of 500 snapshots with 50 tags each has 11 MiB."""
 
+BUCKET_ANSWER = 9 * MIB
+"""Of one answer of a bucket on its way through: the largest file that is read, and what TLS and a head add to it."""
+
+BUCKET_CONNECTION = 32 * MIB
+"""Of all answers on one connection to a bucket: a listing of directories is gathered whole before we see any of it, and
+200,000 of them take less."""
+
 OBJECT = 4 * MIB
 """One object of a cluster, and so one line of a watch. etcd takes 1.5 MiB; JSON may write that longer."""
 

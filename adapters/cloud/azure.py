@@ -548,7 +548,7 @@ def read_duration(text: str, what: str) -> timedelta:
 
     Raises ``InvalidError`` for anything else, nothing and zero included.
     """
-    parts = re.findall(r"(\d+(?:\.\d+)?)(ms|[hms])", text)
+    parts = re.findall(r"(\d{1,19}(?:\.\d{1,19})?)(ms|[hms])", text[:100])
     seconds = sum(float(number) * UNITS[unit] for number, unit in parts)
     if "".join(number + unit for number, unit in parts) != text or not seconds:
         raise InvalidError(f"{what}: apiTimeout {text!r} is not a duration like 2m or 1h30m")

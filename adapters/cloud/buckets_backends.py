@@ -178,6 +178,7 @@ def _options(
         "allow_http": passage.authority.scheme == "http",
         "allow_invalid_certificates": insecure,
         "proxy_url": gate().url(passage),
+        "http1_only": True,  # one answer at a time on a connection, so that the gate can tell how long each is
         "proxy_excludes": NOBODY,  # else the environment's exceptions would go around it
     }
     certificate = locations.ca_certificate(location)

@@ -128,17 +128,17 @@ Sources: the error lists of S3, GCS (XML API) and Azure Blob, and runs of obstor
 
 _DEBUG = "\n\nDebug source:\n"
 _LITERAL = r'"((?:[^"\\]|\\.)*)"'
-_STATUS = re.compile(r"^\s*status: (\d{3}),$", re.MULTILINE)
-_BODY = re.compile(rf"^\s*body: (?:Some\(\s*)?{_LITERAL},?$", re.MULTILINE)
+_STATUS = re.compile(r"^[ \t]*status: (\d{3}),$", re.MULTILINE)
+_BODY = re.compile(rf"^[ \t]*body: (?:Some\(\s*)?{_LITERAL},?$", re.MULTILINE)
 _TRANSPORT = re.compile(r"HttpError \{\s*kind: (\w+),$", re.MULTILINE)
-_VARIANT = re.compile(r"^\s*(?:inner|source): (\w+)", re.MULTILINE)
-_RAISED = re.compile(r"^\s*type: <class 'reprieve\.core\.errors\.(\w+)'>,$", re.MULTILINE)
+_VARIANT = re.compile(r"^[ \t]*(?:inner|source): (\w+)", re.MULTILINE)
+_RAISED = re.compile(r"^[ \t]*type: <class 'reprieve\.core\.errors\.(\w+)'>,$", re.MULTILINE)
 _DOCUMENT = re.compile(r"\ufeff?\s*(?:<\?xml[^<>]{0,100}\?>\s*)?<(Error|DeleteResult)[\s>]")
 _CODE = re.compile(r"<Code>\s*([\w.]{1,100})\s*</Code>", re.ASCII)
 _MESSAGE = re.compile(r"<Message>([^<]{0,2000})</Message>")
-_REASON = re.compile(rf"^\s*reason: {_LITERAL},$", re.MULTILINE)
-_BATCH_CODE = re.compile(r'^\s*code: "(\d{3})",$', re.MULTILINE)
-_CAUSES = re.compile(rf"^\s*(?:\w+: )?(?:{_LITERAL}|([A-Z]\w+)),?$", re.MULTILINE)
+_REASON = re.compile(rf"^[ \t]*reason: {_LITERAL},$", re.MULTILINE)
+_BATCH_CODE = re.compile(r'^[ \t]*code: "(\d{3})",$', re.MULTILINE)
+_CAUSES = re.compile(rf"^[ \t]*(?:\w+: )?(?:{_LITERAL}|([A-Z]\w+)),?$", re.MULTILINE)
 _QUERY = re.compile(r"(https?://[^\s?]+)\?\S*")  # may hold a signature
 _UNTIL = re.compile(r"until\s+'?(\d{4}-\d\d-\d\dT[\d:.]+(?:Z|[+-]\d\d:?\d\d))", re.IGNORECASE)
 _CLOUDS = ("Generic S3 error:", "Generic GCS error:", "Generic MicrosoftAzure error:")

@@ -8,6 +8,10 @@ very address that was looked at, so that a name cannot mean two things.
 A proxy that the environment names (``HTTPS_PROXY``, ``NO_PROXY``) is used for the way on: it is the operator's, and
 then it is the one that resolves names.
 
+What comes back is counted: obstore reads answers whole, an error page many times over, and gathers every page of a
+listing before it gives any of them away. An answer or a connection that grows beyond its limit is cut off, and of a
+refusal that can be read here, where there is no TLS, no more is passed on than an error document can have.
+
 Guarantee: without a passage that this process issued nothing passes, so that nobody else on the machine gets anything
 from it; a passage is good for one scheme, host and port. Not guaranteed: that a redirect to the endpoint itself is not
 followed; it leads nowhere else.
@@ -40,6 +44,7 @@ from urllib.parse import unquote, urlsplit
 from attrs import frozen
 
 from reprieve.adapters.cloud.endpoints import Authority, Standing, may_connect
+from reprieve.adapters.sizes import BUCKET_ANSWER, BUCKET_CONNECTION, ERROR_BODY
 
 CONNECT = timedelta(seconds=5)
 HEAD = 64 * 1024
@@ -289,19 +294,57 @@ async def _refuse(writer: asyncio.StreamWriter, head: _Head, told: Unconnected) 
 
 async def _tunnel(client: Streams, upstream: Streams) -> None:
     client[1].write(b"HTTP/1.1 200 Connection established\r\n\r\n")
-    await _until_one_ends(_pump(client[0], upstream[1]), _pump(upstream[0], client[1]))
+    answers = _Answers()
+    await _until_one_ends(_pump(client[0], upstream[1], answers.asked), _answer(upstream[0], client[1], answers))
 
 
 async def _forward(head: _Head, passage: Passage, client: Streams, upstream: Streams) -> None:
-    await _until_one_ends(_requests(head, passage, client[0], upstream[1]), _pump(upstream[0], client[1]))
+    answers = _Answers(read=True)
+    requests = _requests(head, passage, client[0], upstream[1], answers)
+    await _until_one_ends(requests, _answer(upstream[0], client[1], answers))
 
 
-async def _requests(head: _Head, passage: Passage, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+class _Answers:
+    """What has come back on a connection. One request is under way at a time: stores speak HTTP/1.1 here."""
+
+    def __init__(self, *, read: bool = False) -> None:
+        """``read``: the answers are no TLS, so their status can be seen."""
+        self._read = read
+        self._all = self._this = 0
+        self._limit = BUCKET_ANSWER
+
+    def asked(self) -> None:
+        """Another request is sent, or more of one: what comes from now on is the answer to it."""
+        self._this, self._limit = 0, BUCKET_ANSWER
+
+    def passes(self, chunk: bytes) -> bytes:
+        """What of a piece of an answer may go on: less than all of it is the end of the connection."""
+        if self._read and not self._this and not re.match(rb"HTTP/1\.[01] (1\d\d|2\d\d|304)\b", chunk):
+            self._limit = HEAD + ERROR_BODY
+        room = min(self._limit - self._this, BUCKET_CONNECTION - self._all)
+        self._this += len(chunk)
+        self._all += len(chunk)
+        return chunk[: max(room, 0)]
+
+
+async def _answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter, answers: _Answers) -> None:
+    while chunk := await reader.read(CHUNK):
+        passed = answers.passes(chunk)
+        writer.write(passed)
+        await writer.drain()
+        if len(passed) < len(chunk):
+            return
+
+
+async def _requests(
+    head: _Head, passage: Passage, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, answers: _Answers
+) -> None:
     """Pass on one request after the other, as the endpoint itself would get them."""
     while True:
         target = _below(head.target, passage.authority)
         if target is None:
             return None  # another endpoint's request belongs into a connection of its own
+        answers.asked()
         writer.write(head.to_origin(target))
         if head.value("transfer-encoding"):
             return await _pump(reader, writer)
@@ -317,8 +360,11 @@ async def _requests(head: _Head, passage: Passage, reader: asyncio.StreamReader,
         head = await _read_head(reader)
 
 
-async def _pump(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+async def _pump(
+    reader: asyncio.StreamReader, writer: asyncio.StreamWriter, passing: Callable[[], None] = lambda: None
+) -> None:
     while chunk := await reader.read(CHUNK):
+        passing()
         writer.write(chunk)
         await writer.drain()
 
