@@ -21,7 +21,7 @@ from attrs import frozen
 
 from reprieve.adapters.cloud import aws, azure, gcp
 from reprieve.adapters.cloud.aws_sessions import check_profile, open_session
-from reprieve.adapters.cloud.buckets_locations import flag, named, s3_region, what
+from reprieve.adapters.cloud.buckets_locations import flag, is_aws_region, named, s3_region, what
 from reprieve.adapters.cloud.known import hide, remember
 from reprieve.adapters.cloud.secret_aws import Keys, read_profile
 from reprieve.adapters.cloud.secret_azure import is_account_key, read_secret
@@ -67,10 +67,11 @@ def aws_credential(location: StorageLocation, secret: bytes | None) -> tuple[Cre
         if profile and isinstance(profile.identity, Keys):
             return _static(profile.identity), region
         with translated(aws.read_fault, aws.ERRORS, what="credentials"):
-            session = open_session(profile, region=region if profile else s3_region(location))
+            session = open_session(profile, region=_token_region(region if profile else s3_region(location)))
     except ReprieveError as error:
         raise named(location, error) from error
-    return Credential({}, _from_boto3(session), as_pod=secret is None), session.region_name or _environment_region()
+    signed_for = region if profile else s3_region(location) or session.region_name or _environment_region()
+    return Credential({}, _from_boto3(session), as_pod=secret is None), signed_for
 
 
 def _static(keys: Keys) -> Credential:
@@ -82,6 +83,11 @@ def _static(keys: Keys) -> Credential:
         "expires_at": None,
     }
     return Credential({}, lambda: found)
+
+
+def _token_region(region: str) -> str:
+    """The region whose token service is asked: AWS' own alone. Another word, such as ``s3``, would be another host."""
+    return region if not region or is_aws_region(region) else _environment_region()
 
 
 def _environment_region() -> str:

@@ -174,6 +174,11 @@ def check_region(location: StorageLocation, region: str, *, aws: bool) -> None:
         raise InvalidError(f"{what(location)}: region {region[:200]!r} is no {kind}")
 
 
+def is_aws_region(region: str) -> bool:
+    """Whether a text looks like a region of AWS."""
+    return _AWS_REGION.fullmatch(region) is not None
+
+
 def _access_point(location: StorageLocation) -> Endpoint:
     arn = ACCESS_POINT.fullmatch(location.bucket)
     if not arn:

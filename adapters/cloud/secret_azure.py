@@ -15,6 +15,7 @@ from reprieve.core.errors import InvalidError
 
 EXPECTED = "no lines like AZURE_TENANT_ID=…"
 _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,127}")
+_QUOTED = re.compile(r"""(?P<quote>['"])(?P<text>(?:(?!(?P=quote)).)*)(?P=quote)[ \t]*(?:[ \t]#.*)?""")
 _ID = re.compile(r"[A-Za-z0-9._-]{1,256}")
 
 KEYS: Mapping[str, re.Pattern[str]] = {
@@ -79,6 +80,9 @@ def read_values(file: bytes) -> dict[str, str]:
 
 
 def _unquote(value: str) -> str:
+    """The value without its quotes or a comment behind it. A quoted one ends with the first quote of its kind."""
+    if found := _QUOTED.fullmatch(value):
+        return found["text"]
     if len(value) > 1 and value[0] == value[-1] and value[0] in "'\"":
         return value[1:-1]
     return re.split(r"[ \t]#", value, maxsplit=1)[0].strip(" \t")

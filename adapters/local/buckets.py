@@ -120,7 +120,7 @@ class _FolderStore:
                 status = (self._folder / self._prefix / key).stat()
             except FileNotFoundError:  # deleted meanwhile
                 continue
-            yield FileInfo(key, status.st_size, datetime.fromtimestamp(status.st_mtime, UTC))
+            yield FileInfo(key, status.st_size, _date(status.st_mtime))
 
     def list_directories(self, prefix: str) -> Iterator[str]:
         """List the directories right below a prefix; see the port."""
@@ -224,6 +224,13 @@ class _FolderStore:
 
     def _name(self, key: str) -> str:
         return f"{self._folder.name}/{join(self._prefix, key)}"
+
+
+def _date(seconds: float) -> datetime | None:
+    """A file's date; None for one that no calendar has."""
+    with suppress(OverflowError, ValueError, OSError):
+        return datetime.fromtimestamp(seconds, UTC)
+    return None
 
 
 def _is_leftover(path: Path) -> bool:

@@ -24,6 +24,7 @@ from reprieve.adapters.cloud import egress
 from reprieve.adapters.cloud.aws import AwsSnapshots
 from reprieve.adapters.cloud.azure import AzureSnapshots
 from reprieve.adapters.cloud.buckets import CloudObjectStores
+from reprieve.adapters.cloud.buckets_credentials import aws_credential
 from reprieve.adapters.cloud.endpoints import EndpointPolicy, PlaceRefusedError, Standing, read_pattern, read_url
 from reprieve.adapters.cloud.gcp import GcpSnapshots
 from reprieve.adapters.cloud.stores import CloudSnapshotStores
@@ -543,6 +544,32 @@ def test_no_word_of_a_snapshot_location_becomes_a_part_of_a_url(pod, monkeypatch
         CloudSnapshotStores().open(SnapshotLocation("x", provider, config))
     assert looked_up == []
     assert pod.requests == []
+
+
+@pytest.mark.parametrize("region", ["s3", "s3-website-us-east-1", "cn-x"])
+def test_the_pod_s_token_goes_to_no_host_that_a_bucket_s_region_makes_up(pod, monkeypatch, tmp_path, region):
+    """With an address of AWS' own, the region `s3` sent the pod's web identity to the host of a bucket named `sts`."""
+    token = tmp_path / "token"
+    token.write_text(POD)
+    looked_up = []
+
+    def getaddrinfo(host, *_, **__):
+        looked_up.append(host)
+        raise socket.gaierror(socket.EAI_NONAME, "no such name")
+
+    for name in ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY", "AWS_SESSION_TOKEN"):
+        monkeypatch.delenv(name)
+    monkeypatch.setenv("AWS_WEB_IDENTITY_TOKEN_FILE", str(token))
+    monkeypatch.setenv("AWS_ROLE_ARN", "arn:aws:iam::123456789012:role/reprieve")
+    monkeypatch.setenv("AWS_REGION", "eu-west-1")
+    monkeypatch.setattr(socket, "getaddrinfo", getaddrinfo)
+    config = {"region": region, "s3Url": "https://s3.eu-west-1.amazonaws.com"}
+    found, signed_for = aws_credential(StorageLocation("x", "aws", "bucket", config=config), None)
+    with pytest.raises(ReprieveError):
+        found.provider()
+
+    assert set(looked_up) == {"sts.eu-west-1.amazonaws.com"}
+    assert signed_for == region
 
 
 # Bodies

@@ -300,3 +300,17 @@ def test_a_hook_lets_calls_fail():
     assert outcomes["a/a.tar.gz"] == Done()
     with pytest.raises(errors.UnavailableError):
         list(store.list(""))
+
+
+def test_a_date_that_no_calendar_has_is_none(tmp_path, monkeypatch):
+    """Some file systems keep years beyond 9999; the listing ended with a traceback."""
+    (tmp_path / "bucket").mkdir()
+    (tmp_path / "bucket" / "x").write_bytes(b"")
+    plain = type(tmp_path).stat
+
+    def stat(path, **how):
+        found = plain(path, **how)
+        return os.stat_result([*found[:8], 10**12, found[9]]) if path.name == "x" else found
+
+    monkeypatch.setattr(type(tmp_path), "stat", stat)
+    assert [info.modified for info in FolderObjectStores(tmp_path).open(location()).list("")] == [None]

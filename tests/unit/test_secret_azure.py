@@ -23,6 +23,22 @@ MY_KEY=a2V5 # comment
     }
 
 
+@pytest.mark.parametrize(
+    ("said", "value"),
+    [
+        ('"abc" # ours', "abc"),
+        ("'abc'\t# ours", "abc"),
+        ('"abc" # the "old" one, not "this"', "abc"),
+        ('"a # b"', "a # b"),
+        ('"abc"#d', '"abc"#d'),
+        ('"a"b"', 'a"b'),
+        ('""', ""),
+    ],
+)
+def test_a_quoted_value_ends_with_its_quote_whatever_the_comment_behind_it(said, value):
+    assert read_secret(f"AZURE_CLIENT_SECRET={said}".encode()) == {"AZURE_CLIENT_SECRET": value}
+
+
 def test_the_pod_s_own_token_may_be_named():
     file = "/var/run/secrets/azure/tokens/azure-identity-token"
 
