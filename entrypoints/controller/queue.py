@@ -45,7 +45,7 @@ class WorkQueue(Generic[K]):
         self, *, clock: Callable[[], float] = time.monotonic, place_of: Callable[[K], Hashable | None] = lambda _: None
     ) -> None:
         """Start empty and open."""
-        self._clock, self._place_of = clock, place_of
+        self._clock, self._asked = clock, place_of
         self._ready: deque[K] = deque()
         self._queued: set[K] = set()
         self._in_hand: dict[K, Hashable | None] = {}
@@ -159,6 +159,13 @@ class WorkQueue(Generic[K]):
             self._push(key, pause)
         else:
             self._enqueue(key)
+
+    def _place_of(self, key: K) -> Hashable | None:
+        """Where a key lies; nowhere in particular where that cannot be told, so that no key is lost for it."""
+        try:
+            return self._asked(key)
+        except Exception:  # noqa: BLE001 - it may rest on what a stranger wrote
+            return None
 
     def _too_often(self, key: K) -> float:
         """The seconds to wait before a key that events bring up is looked at; counts the look where there are none."""
