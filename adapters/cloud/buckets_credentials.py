@@ -123,13 +123,13 @@ def _usable(of: str, found: Mapping[str, str | None], *, expires_at: datetime) -
 
 
 def gcp_credential(location: StorageLocation, secret: bytes | None) -> Credential:
-    """The credential for GCS: a service account's key is obstore's business, every other kind google-auth's."""
+    """The credential for GCS, google-auth's. What obstore would sign by itself would be a token that nobody knows."""
     if secret is None:
         return _google_default()
     try:
         key = read_key(secret)
-        if isinstance(key, ServiceAccount):
-            return Credential({"service_account_key": _for_obstore(key)}, bearer=key.signs)
+        if isinstance(key, ServiceAccount) and not key.signs:
+            return Credential({"service_account_key": _unsigned(key)})
         made = gcp.credentials_from(key, scope=GCS_SCOPE)
     except ReprieveError as error:
         raise named(location, error) from error
@@ -137,12 +137,10 @@ def gcp_credential(location: StorageLocation, secret: bytes | None) -> Credentia
     return Credential({}, _from_google(lambda: made), as_pod=as_pod, bearer=True)
 
 
-def _for_obstore(key: ServiceAccount) -> str:
-    """The key in the form that obstore reads, by values: where to send requests is the location's business."""
-    remember(key.private_key)
-    signs = {} if key.signs else {"disable_oauth": True}
-    parts = {"client_email": key.email, "private_key": key.private_key or "-", "private_key_id": key.private_key_id}
-    return json.dumps({"type": "service_account", **parts, **signs})
+def _unsigned(key: ServiceAccount) -> str:
+    """A key that makes obstore send its requests as they are."""
+    parts = {"client_email": key.email, "private_key": "-", "private_key_id": key.private_key_id}
+    return json.dumps({"type": "service_account", **parts, "disable_oauth": True})
 
 
 def _google_default() -> Credential:

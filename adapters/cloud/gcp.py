@@ -486,9 +486,8 @@ def _credentials(key: GoogleKey, scope: str) -> Any:
             remember(private_key)
             made = service_account.Credentials
             info = {"client_email": email, "private_key": private_key, "private_key_id": private_key_id}
-            return made.from_service_account_info(
-                {**info, "project_id": project, "token_uri": TOKEN_URI}, scopes=[scope]
-            )
+            known = {**info, "project_id": project, "token_uri": TOKEN_URI}
+            return made.from_service_account_info(known, scopes=[scope], always_use_jwt_access=True)
         case User(client_id, client_secret, refresh_token, quota_project):
             remember(client_secret, refresh_token)
             made = credentials.Credentials

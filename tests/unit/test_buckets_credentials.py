@@ -8,8 +8,10 @@ from types import SimpleNamespace
 import pytest
 
 from reprieve.adapters.cloud import buckets_credentials as credentials
+from reprieve.adapters.cloud import known
 from reprieve.core.backups import StorageLocation
 from reprieve.core.errors import DeniedError, InvalidError, UnavailableError
+from tests.integration.gcp_compute import private_key
 
 SECRET = "wJalrXUtnFEMI-secret"
 FILE = f"""[default]
@@ -99,20 +101,38 @@ def test_a_credential_does_not_print_what_it_holds():
     assert "c2VjcmV0" not in repr(found)
 
 
-PEM = "-----BEGIN PRIVATE KEY-----\nMIIE\n-----END PRIVATE KEY-----\n"
-KEY = {"type": "service_account", "client_email": "a@b", "private_key": PEM, "private_key_id": "1"}
+KEY = {"type": "service_account", "client_email": "a@b", "private_key": private_key(), "private_key_id": "1"}
 
 
-def test_of_a_service_account_s_key_obstore_is_given_what_signs():
-    more = {"project_id": "p-12345", "auth_uri": "https://accounts.google.com/o/oauth2/auth", "client_id": "1"}
-    found = credentials.gcp_credential(location(), json.dumps(KEY | more).encode())
-    assert json.loads(found.config["service_account_key"]) == KEY
+def test_a_service_account_signs_its_token_by_itself():
+    found = credentials.gcp_credential(location(), json.dumps(KEY).encode())
+    given = found.provider()
+    assert given["token"].count(".") == 2
+    assert given["expires_at"] <= datetime.now(UTC) + credentials.KEPT
+    assert known.hide(f"no {given['token']}") == "no [hidden]"
+    assert (found.bearer, found.config) == (True, {})
+
+
+def test_a_key_for_an_emulator_is_sent_nowhere():
+    unsigned = {**KEY, "private_key": "-", "disable_oauth": True}
+    found = credentials.gcp_credential(location(), json.dumps(unsigned).encode())
+    assert json.loads(found.config["service_account_key"]) == unsigned
+    assert (found.bearer, found.provider) == (False, None)
 
 
 def test_a_service_account_s_key_does_not_say_where_requests_go():
     given = json.dumps(KEY | {"gcs_base_url": "http://169.254.169.254"}).encode()
     with pytest.raises(InvalidError, match="has the key gcs_base_url, which is refused"):
         credentials.gcp_credential(location(), given)
+
+
+@pytest.mark.parametrize("mark", ["\n", "\r", "\x00", "é"])
+def test_a_token_of_the_pod_s_own_that_cannot_be_sent_is_denied(monkeypatch, mark):
+    """obstore panics over it."""
+    monkeypatch.setenv("AWS_SESSION_TOKEN", f"of the{mark}environment".replace("\x00", "\x01"))
+    found, _ = credentials.aws_credential(location(), None)
+    with pytest.raises(DeniedError, match="the token holds a character that cannot be sent"):
+        found.provider()
 
 
 @pytest.mark.parametrize(
