@@ -110,7 +110,6 @@ def _credentials(core: botocore.session.Session, identity: Keys | Role, region: 
 
     match identity:
         case Keys(access_key_id, secret_access_key, token):
-            remember(access_key_id, secret_access_key, token)
             return credentials.Credentials(access_key_id, secret_access_key, token or None, method="reprieve-secret")
         case Role():
             fetcher = credentials.AssumeRoleCredentialFetcher(
@@ -127,7 +126,7 @@ def _credentials(core: botocore.session.Session, identity: Keys | Role, region: 
 
 def _fetched(fetcher: Any) -> dict[str, Any]:
     found: dict[str, Any] = fetcher.fetch_credentials()
-    remember(found.get("secret_key"), found.get("token"))
+    remember(found.get("secret_key"), found.get("token"), passing=True)
     return found
 
 

@@ -75,7 +75,6 @@ def aws_credential(location: StorageLocation, secret: bytes | None) -> tuple[Cre
 
 
 def _static(keys: Keys) -> Credential:
-    remember(keys.access_key_id, keys.secret_access_key, keys.session_token)
     found = {
         "access_key_id": keys.access_key_id,
         "secret_access_key": keys.secret_access_key,
@@ -115,7 +114,7 @@ def _usable(of: str, found: Mapping[str, str | None], *, expires_at: datetime) -
 
     Raises ``DeniedError`` where a part has a character that no header takes.
     """
-    remember(*found.values())
+    remember(*found.values(), passing=True)
     for name, value in found.items():
         if name != "secret_access_key" and value and not (value.isascii() and value.isprintable()):
             raise DeniedError(f"{of}: the {name} holds a character that cannot be sent, such as a line's end")
@@ -228,7 +227,6 @@ def _account_key(location: StorageLocation, values: Mapping[str, str], variable:
         )
     if not _ACCOUNT_KEY.fullmatch(key):
         raise InvalidError(f"{what(location)}: {variable} in the credential's Secret is no account's key: it is base64")
-    remember(key)
     return Credential({"credential_type": "access_key", "account_key": key})
 
 

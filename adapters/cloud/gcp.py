@@ -25,7 +25,6 @@ from typing import TYPE_CHECKING, Any, assert_never
 from attrs import frozen
 
 from reprieve.adapters.cloud.answers import bound_requests, pin
-from reprieve.adapters.cloud.known import remember
 from reprieve.adapters.cloud.listing import Shared, tagged
 from reprieve.adapters.cloud.secret_gcp import (
     STS_URL,
@@ -483,13 +482,11 @@ def _credentials(key: GoogleKey, scope: str) -> Any:
     made: Any
     match key:
         case ServiceAccount(email, private_key, private_key_id, project):
-            remember(private_key)
             made = service_account.Credentials
             info = {"client_email": email, "private_key": private_key, "private_key_id": private_key_id}
             known = {**info, "project_id": project, "token_uri": TOKEN_URI}
             return made.from_service_account_info(known, scopes=[scope], always_use_jwt_access=True)
         case User(client_id, client_secret, refresh_token, quota_project):
-            remember(client_secret, refresh_token)
             made = credentials.Credentials
             return made(
                 None,

@@ -8,7 +8,7 @@ A text is compared by its letters and digits alone, after escapes were undone (p
 of them again): a secret that is wrapped over lines, quoted, indented or in base64 is found as well, and so is a
 piece of it of 16 letters and digits or more.
 
-Guarantee: a secret of at least 4 letters and digits that was remembered does not pass ``hide`` in one of these forms.
+Guarantee: a secret of at least 8 letters and digits that was remembered does not pass ``hide`` in one of these forms.
 Not guaranteed: that a secret is found that the other side enciphered, or took apart on purpose: it has the secret
 anyway; nor one that hundreds of newer ones have taken the place of.
 """
@@ -28,16 +28,16 @@ from reprieve.core.values import cut
 
 HIDDEN = "[hidden]"
 KEPT = 256
-"""Secrets."""
+"""Secrets of a kind: those that were read, and those that pass, which are other ones every hour."""
 
-KEPT_LETTERS = 1_000_000
-"""Letters and digits of all of them, in all their forms."""
+KEPT_LETTERS = 500_000
+"""Letters and digits of all of a kind, in all their forms."""
 
 SHORTEST = 4
 """Letters and digits. Shorter ones are in every word: they could not be told from any text."""
 
 WORD = 8
-"""A secret shorter than this is found only where it stands alone, for it may be a part of a word."""
+"""A secret shorter than this is a word, too: it is hidden in a stranger's own words only, and where it stands alone."""
 
 PIECE = 16
 """A piece of a secret from this length on is hidden too."""
@@ -58,36 +58,51 @@ _UNICODE = 0x110000
 _BEARER = re.compile(r"(?i)\b(bearer|basic|sharedkey)\s+[\w.~+/=:-]{16,}")
 
 
+Forms = OrderedDict[str, tuple[str, ...]]
+"""Secrets, the one that was used last at the end, and what each looks like."""
+
+
 class Known:
     """What is known to be secret. Safe for threads."""
 
     def __init__(self) -> None:
         """Know nothing yet."""
         self._lock = threading.Lock()
-        self._forms: OrderedDict[str, tuple[str, ...]] = OrderedDict()
+        self._read: Forms = OrderedDict()
+        self._passing: Forms = OrderedDict()
         self._index = _Index()
 
-    def remember(self, *values: str | None) -> None:
-        """Keep secrets: keys, tokens, passwords, private keys. What is known already costs nothing."""
+    def remember(self, *values: str | None, passing: bool = False) -> None:
+        """Keep secrets: keys, tokens, passwords, private keys. What is known already costs nothing.
+
+        ``passing``: tokens that are good for an hour. However many there are, they do not take the place of others.
+        """
+        forms = self._passing if passing else self._read
         with self._lock:
-            fresh = [value for value in values if value and value not in self._forms]
+            fresh = [value for value in values if value and value not in forms]
             for value in fresh:
-                self._forms[value] = _forms(value)
+                forms[value] = _forms(value)
             for value in filter(None, values):
-                self._forms.move_to_end(value)
+                forms.move_to_end(value)
             if not fresh:
                 return
-            while len(self._forms) > KEPT or sum(map(_size, self._forms.values())) > KEPT_LETTERS:
-                self._forms.popitem(last=False)
-            self._index = _indexed({text for forms in self._forms.values() for text in forms})
+            while len(forms) > KEPT or sum(map(_size, forms.values())) > KEPT_LETTERS:
+                forms.popitem(last=False)
+            kinds = (self._read, self._passing)
+            self._index = _indexed({text for kind in kinds for each in kind.values() for text in each})
 
-    def hide(self, text: str) -> str:
-        """The text without what is known to be secret; unchanged where nothing of it is."""
+    def hide(self, text: str, *, strangers: bool = False) -> str:
+        """The text without what is known to be secret; unchanged where nothing of it is.
+
+        ``strangers``: no word of it is ours, so that what may be a word is hidden too.
+        """
         text = _BEARER.sub(rf"\1 {HIDDEN}", cut(text, limit=_LONGEST))
         index = self._index
         if not index.whole:
             return text
-        return _without(text, [span for letters in _readings(text) for span in _found(letters, text, index)])
+        shortest = SHORTEST if strangers else WORD
+        found = [span for letters in _readings(text) for span in _found(letters, text, index, shortest)]
+        return _without(text, found)
 
 
 @frozen
@@ -156,12 +171,14 @@ def _meant(found: re.Match[str]) -> str:
     return _ENTITIES.get(named, " ") if named else _LETTERS.get(slash or "", slash or " ")
 
 
-def _found(letters: Sequence[Letter], text: str, index: _Index) -> Iterator[tuple[int, int]]:
-    """From where to where a text says what is secret."""
+def _found(letters: Sequence[Letter], text: str, index: _Index, shortest: int) -> Iterator[tuple[int, int]]:
+    """From where to where a text says what is secret. A secret of fewer letters than ``shortest`` is not looked for."""
     plain = _plain(letters)
     for start, end in _pieces(plain, index):
         yield letters[start][1], letters[end - 1][2]
     for secret in index.short:
+        if len(secret) < shortest:
+            continue
         start = plain.find(secret)
         while start >= 0:
             begins, ends = letters[start][1], letters[start + len(secret) - 1][2]
@@ -229,4 +246,4 @@ def remember_sent(headers: Mapping[str, Any]) -> None:
         text = said.decode("latin-1") if isinstance(said, bytes) else str(said)
         scheme, _, token = text.rpartition(" ")
         if not scheme or scheme.lower() == "bearer":  # a signature is no secret: it is another one with each call
-            remember(token)
+            remember(token, passing=True)

@@ -13,6 +13,7 @@ from datetime import timedelta
 
 from attrs import field, frozen
 
+from reprieve.adapters.cloud.known import remember
 from reprieve.adapters.cloud.secret_text import Line, called, read_lines
 from reprieve.core.errors import InvalidError
 from reprieve.core.values import joined
@@ -26,7 +27,7 @@ _SHORTEST, _LONGEST = timedelta(minutes=15), timedelta(hours=12)
 
 VALUES: Mapping[str, re.Pattern[str]] = {
     "aws_access_key_id": _VISIBLE,
-    "aws_secret_access_key": re.compile(r".+"),  # of an S3-compatible store it may be any password
+    "aws_secret_access_key": re.compile(r"\S(?:.*\S)?"),  # of an S3-compatible store it may be any password
     "aws_session_token": _VISIBLE,
     "aws_security_token": _VISIBLE,
     "region": re.compile(r"[A-Za-z0-9_-]{1,63}"),
@@ -175,6 +176,7 @@ def _keys(section: Section, name: str) -> Keys:
             f"profile [{name}] of the credential's Secret has no {' and no '.join(missing)}, and no role_arn"
         )
     token = section.get("aws_session_token") or section.get("aws_security_token", "")
+    remember(section["aws_access_key_id"], section["aws_secret_access_key"], token)
     return Keys(section["aws_access_key_id"], section["aws_secret_access_key"], token)
 
 

@@ -10,6 +10,7 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 
+from reprieve.adapters.cloud.known import remember
 from reprieve.adapters.cloud.secret_text import called, check_pod_token, read_lines
 from reprieve.core.errors import InvalidError
 
@@ -32,6 +33,7 @@ KEYS: Mapping[str, re.Pattern[str]] = {
 }
 """What a Secret may say, in the words of Velero's plugin, and what may stand there."""
 
+CLIENT_SECRET = "AZURE_CLIENT_SECRET"  # noqa: S105 (the key's name)
 ACCOUNT_KEYS = frozenset({"AZURE_STORAGE_ACCOUNT_ACCESS_KEY", "AZURE_STORAGE_KEY"})
 
 REFUSED: Mapping[str, str] = {
@@ -76,6 +78,7 @@ def read_values(file: bytes) -> dict[str, str]:
         if key in values:
             raise InvalidError(f"line {line.number} of the credential's Secret has {called(key)} once more")
         values[key] = _unquote(value)
+    remember(*(value for key, value in values.items() if key == CLIENT_SECRET or is_account_key(key)))
     return values
 
 

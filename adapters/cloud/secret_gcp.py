@@ -17,6 +17,7 @@ from typing import Any
 
 from attrs import field, frozen
 
+from reprieve.adapters.cloud.known import remember
 from reprieve.adapters.cloud.secret_text import called, check_pod_token, check_seen, read_text
 from reprieve.core.errors import InvalidError
 
@@ -152,6 +153,7 @@ def _service_account(document: Mapping[str, Any]) -> ServiceAccount:
     given = {key: value for key, value in document.items() if signs or key not in {UNSIGNED, "private_key"}}
     needed = ("private_key", "private_key_id", "client_email") if signs else ("client_email",)
     found = _fields(given, SERVICE_ACCOUNT, needed=needed, what="service_account")
+    remember(found["private_key"])
     return ServiceAccount(
         found["client_email"], found["private_key"], found["private_key_id"], found["project_id"], signs=signs
     )
@@ -171,6 +173,7 @@ USER: Mapping[str, re.Pattern[str]] = {
 
 def _user(document: Mapping[str, Any]) -> User:
     found = _fields(document, USER, needed=("client_id", "client_secret", "refresh_token"), what="authorized_user")
+    remember(found["client_secret"], found["refresh_token"])
     return User(
         found["client_id"],
         found["client_secret"],

@@ -117,7 +117,7 @@ def said(fault: Fault) -> str:
     if fault.foreign:
         return f"HTTP {fault.status or 200} with a body that is not the provider's"
     parts = [fault.code or (fault.classes[0] if fault.classes else ""), f"HTTP {fault.status}" if fault.status else ""]
-    told = hide(fault.message)[:LONGEST_MESSAGE]
+    told = hide(fault.message, strangers=True)[:LONGEST_MESSAGE]
     return ": ".join(part for part in (", ".join(p for p in parts if p), told) if part)
 
 

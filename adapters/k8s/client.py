@@ -10,6 +10,8 @@ from __future__ import annotations
 import contextlib
 import logging
 import os
+import shutil
+import ssl
 import threading
 from collections.abc import Iterator
 from datetime import timedelta
@@ -20,6 +22,7 @@ from typing import Any
 from reprieve.adapters.budget import gather
 from reprieve.adapters.k8s.cluster import PAGE, KubernetesCluster
 from reprieve.adapters.k8s.errors import Answer, error_of, failure_of
+from reprieve.adapters.k8s.private import private_folder
 from reprieve.adapters.k8s.transport import Request
 from reprieve.adapters.sizes import CHUNK, STATUS_BODY
 from reprieve.core.errors import InvalidError, ReprieveError, TooMuchError, UnavailableError
@@ -43,11 +46,11 @@ def connect(
     configuration = Configuration()
     files = str(kubeconfig or "") or os.environ.get("KUBECONFIG", "") or _home_file()
     try:
-        _load(configuration, files, context)
+        tls = _load(configuration, files, context)
     except Exception as error:
         origin = files or "the pod's service account (no --kubeconfig, no KUBECONFIG, no ~/.kube/config)"
         raise InvalidError(f"no cluster from {origin}: {_said(error)}; or use --local DIR") from error
-    return connect_to(configuration, timeout=timeout)
+    return connect_to(configuration, timeout=timeout, tls=tls)
 
 
 def _said(error: Exception) -> str:
@@ -57,15 +60,23 @@ def _said(error: Exception) -> str:
     return f"it is not a kubeconfig ({type(error).__name__}: {error})"
 
 
-def connect_to(configuration: Any, *, timeout: timedelta = TIMEOUT, page: int = PAGE) -> KubernetesCluster:
-    """Connect with a ``kubernetes.client.Configuration``, which is changed (no retries, keep-alive). Makes no call."""
+def connect_to(
+    configuration: Any, *, timeout: timedelta = TIMEOUT, page: int = PAGE, tls: ssl.SSLContext | None = None
+) -> KubernetesCluster:
+    """Connect with a ``kubernetes.client.Configuration``, which is changed (no retries, keep-alive). Makes no call.
+
+    ``tls`` has the certificates that are not in files any more.
+    """
     from kubernetes.client.api_client import ApiClient
 
     configuration.retries = False
     configuration.keep_alive = True
     configuration.connection_pool_maxsize = _CONNECTIONS
     try:
-        return KubernetesCluster(ClientTransport(ApiClient(configuration), timeout=timeout), page=page)
+        api: Any = ApiClient(configuration)
+        if tls is not None:
+            api.rest_client.pool_manager.connection_pool_kw["ssl_context"] = tls
+        return KubernetesCluster(ClientTransport(api, timeout=timeout), page=page)
     except Exception as error:
         raise InvalidError(f"the connection to {configuration.host} cannot be set up: {error}") from error
 
@@ -230,14 +241,60 @@ def _complaints() -> Iterator[list[str]]:
         logging.getLogger().removeHandler(listener)
 
 
-def _load(configuration: Any, files: str, context: str) -> None:
+def _load(configuration: Any, files: str, context: str) -> ssl.SSLContext | None:
+    """Read a kubeconfig, or what a pod has. Gives the certificates that stood in the kubeconfig itself, if any did."""
     from kubernetes import config as module
 
     config: Any = module  # its functions carry no types
-    if files:
-        with _complaints() as complaints:
-            config.load_kube_config(files, context or None, configuration, persist_config=False)
-        if complaints and not (configuration.api_key or configuration.cert_file or configuration.username):
-            raise InvalidError(f"the credential plugin gave nothing (see users): {'; '.join(complaints)}")
-    else:
+    if not files:
         config.load_incluster_config(configuration)
+        return None
+    with private_folder() as folder:
+        try:
+            with _complaints() as complaints:
+                config.load_kube_config(
+                    files, context or None, configuration, persist_config=False, temp_file_path=str(folder)
+                )
+            if complaints and not (configuration.api_key or configuration.cert_file or configuration.username):
+                raise InvalidError(f"the credential plugin gave nothing (see users): {'; '.join(complaints)}")
+            _keep_private(configuration, folder)
+            return _tls(configuration, folder)
+        finally:
+            config.kube_config._cleanup_temp_files()  # noqa: SLF001 (it would give out their names again, to others)
+
+
+def _keep_private(configuration: Any, folder: Path) -> None:
+    """Let nothing stay of the files that a credential plugin's answer becomes when the client asks it again."""
+    refresh = configuration.refresh_api_key_hook
+    if refresh is None:
+        return
+
+    def refresh_and_remove(refreshed: Any) -> None:
+        try:
+            refresh(refreshed)
+        finally:
+            if folder.exists():
+                shutil.rmtree(folder, ignore_errors=True)
+
+    configuration.refresh_api_key_hook = refresh_and_remove
+
+
+def _tls(configuration: Any, folder: Path) -> ssl.SSLContext | None:
+    """Read the client's files that are about to go; None where it has none in the folder.
+
+    Files that the kubeconfig names are read by the client itself, for every connection, so that they may be renewed.
+    """
+    from urllib3.util.ssl_ import create_urllib3_context
+
+    files = (configuration.ssl_ca_cert, configuration.cert_file, configuration.key_file)
+    if not any(file and Path(file).is_relative_to(folder) for file in files):
+        return None
+    context = create_urllib3_context(cert_reqs=ssl.CERT_REQUIRED if configuration.verify_ssl else ssl.CERT_NONE)
+    if configuration.ssl_ca_cert:
+        context.load_verify_locations(configuration.ssl_ca_cert)
+    else:
+        context.load_default_certs()
+    if configuration.cert_file:
+        context.load_cert_chain(configuration.cert_file, configuration.key_file)
+    configuration.ssl_ca_cert = configuration.cert_file = configuration.key_file = None
+    return context

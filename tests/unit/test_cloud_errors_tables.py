@@ -224,3 +224,9 @@ def test_a_secret_behind_the_cut_does_not_come_into_sight():
     text = str(build_error(Fault(message=f"{SECRET} " * 1000), (), what="w"))
 
     assert SECRET[:12] not in text
+
+
+def test_a_secret_that_is_a_word_is_hidden_in_a_provider_s_words_only():
+    remember("orchid7")
+
+    assert str(build_error(Fault(message="orchid7 is wrong"), (), what="orchid7")) == "orchid7: [hidden] is wrong"

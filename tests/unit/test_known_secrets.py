@@ -87,7 +87,11 @@ def test_a_piece_of_a_secret_is_found_where_the_text_was_cut():
     ],
 )
 def test_a_short_secret_is_found_where_it_stands_alone(secret, text, shown):
-    assert knowing(secret).hide(text) == shown
+    assert knowing(secret).hide(text, strangers=True) == shown
+
+
+def test_a_secret_that_is_a_word_takes_none_of_ours():
+    assert knowing("velero").hide("Secret velero/cloud") == "Secret velero/cloud"
 
 
 def test_what_is_no_secret_stays():
@@ -111,6 +115,14 @@ def test_one_that_is_used_again_stays():
         many.remember(f"secret-{number:08d}-of-many", "first-of-all-secrets")
 
     assert many.hide("first-of-all-secrets") == HIDDEN
+
+
+def test_tokens_that_pass_do_not_take_the_place_of_what_was_read():
+    many = knowing("first-of-all-secrets")
+    many.remember(*(f"secret-{number:08d}-of-many" for number in range(2 * known.KEPT)), passing=True)
+
+    assert many.hide("first-of-all-secrets") == HIDDEN
+    assert many.hide("secret-00000511-of-many") == HIDDEN
 
 
 def test_a_text_that_is_full_of_pieces_goes_as_a_whole():
