@@ -108,5 +108,5 @@ def make_world(store, cluster):
         "backups/only/only-podvolumebackups.json.gz": gzip.compress(json.dumps([volume]).encode()),
     }
     events = KubernetesEvents(cluster, threaded=False)
-    snapshots = MemorySnapshotStores([SnapshotInfo("aws", "snap-1")])
+    snapshots = MemorySnapshotStores([SnapshotInfo("aws", "snap-1", {"velero.io/backup": "nightly"})])
     return World(Configuration(), cluster, MemoryObjectStores({"acme": files}), snapshots, events)
