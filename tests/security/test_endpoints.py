@@ -228,7 +228,14 @@ def test_no_token_goes_where_a_location_says(store, cluster, pod, evil):
         served = threading.Thread(target=serving.serve, args=(built, scene.world), kwargs=arguments)
         with capture_logs() as logs:
             served.start()
-            done = until(lambda: scene.names() == set(ELSEWHERE) and deferred(logs) == set(ELSEWHERE))
+            waiting = {f"{name}-1" for name in ELSEWHERE}
+            done = until(
+                lambda: (
+                    scene.names() == set(ELSEWHERE)
+                    and scene.names("DeleteBackupRequest") == waiting
+                    and deferred(logs) == set(ELSEWHERE)
+                )
+            )
             stop.set()
             served.join(PATIENCE)
             built.close()
@@ -236,7 +243,7 @@ def test_no_token_goes_where_a_location_says(store, cluster, pod, evil):
         assert minio.keys() == set()
     assert evil.requests == []
     assert pod.requests == [], "not even asked for"
-    assert scene.names("DeleteBackupRequest") == {f"{name}-1" for name in ELSEWHERE}
+    assert scene.names("DeleteBackupRequest") == waiting
     at_start = [each for each in logs if "configuration allows nothing" in each["event"]]
     assert len(at_start) == 1
     assert f'"{evil.url}"' in at_start[0]["way_out"]
